@@ -1,0 +1,108 @@
+"""Checks at the doors of the models: the same errors in both backends.
+
+JAX clamps an index that is out of range, or fills in NaN, without a word, and PyTorch answers
+with an IndexError deep inside an embedding (on a GPU: with a stopped device). Both backends ask
+here first. Shapes are known even while JAX traces a function, so they are always checked; values
+are checked wherever they are there to be looked at.
+"""
+
+import sys
+
+from d2lgpt.config import check_config
+
+__all__ = [
+    "check_config",
+    "check_generation",
+    "check_heads",
+    "check_length",
+    "check_no_nan",
+    "check_token_ids",
+]
+
+
+def check_length(length: int, context_length: int) -> None:
+    """Raise ValueError unless a sequence of `length` tokens fits the context."""
+    if length < 1:
+        raise ValueError("the sequence is empty: give at least one token")
+    if length > context_length:
+        raise ValueError(
+            f"the sequence has {length} tokens, but the context length is {context_length}: "
+            "crop the input or raise context_length"
+        )
+
+
+def check_heads(d_out: int, num_heads: int, dropout: float) -> None:
+    """Raise ValueError unless `num_heads` heads share the width `d_out` evenly."""
+    if num_heads < 1 or d_out < 1 or d_out % num_heads:
+        raise ValueError(
+            f"num_heads must divide d_out: {d_out} is not a multiple of {num_heads} heads"
+        )
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"dropout must be a rate between 0 and 1, not {dropout!r}")
+
+
+def check_token_ids(ids, vocab_size: int, context_length: int) -> None:
+    """Raise unless `ids` is a batch of token ids that a model can take.
+
+    Args:
+        ids: (batch, tokens), integers, an array of either backend.
+        vocab_size: ids must lie in [0, vocab_size). Not checked where the values are unknown:
+            while JAX traces or PyTorch compiles, and on the meta device.
+        context_length: the most tokens of a row.
+
+    Raises:
+        ValueError: for another number of axes, an empty or too long row, an id out of range.
+        TypeError: for ids that are not integers.
+    """
+    if len(ids.shape) != 2:
+        raise ValueError(
+            f"token ids must have the shape (batch, tokens), not {tuple(ids.shape)}: "
+            "stack sequences, or add a batch axis with ids[None]"
+        )
+    if not any(kind in str(ids.dtype) for kind in ("int32", "int64", "int16", "int8")):
+        raise TypeError(f"token ids must be integers, not {ids.dtype}")
+    check_length(ids.shape[1], context_length)
+    if _has_values(ids) and ids.shape[0]:
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= vocab_size:
+            raise ValueError(
+                f"token id {low if low < 0 else high} is outside the vocabulary: "
+                f"ids run from 0 to {vocab_size - 1}"
+            )
+
+
+def check_generation(ids, max_new_tokens: int, context_size: int, model=None) -> None:
+    """Raise ValueError unless a prompt of ids can be continued by `max_new_tokens` tokens.
+
+    The prompt may be longer than the context: the model sees its last `context_size` tokens.
+    If the model has tables `tok_emb` and `pos_emb`, they bound the ids and the context.
+    """
+    if max_new_tokens < 0:
+        raise ValueError(f"max_new_tokens must be 0 or more, not {max_new_tokens}")
+    positions = getattr(getattr(model, "pos_emb", None), "num_embeddings", context_size)
+    if not 1 <= context_size <= positions:
+        raise ValueError(
+            f"context_size must lie between 1 and the model's context length, "
+            f"{positions}, not {context_size}"
+        )
+    vocab_size = getattr(getattr(model, "tok_emb", None), "num_embeddings", sys.maxsize)
+    check_token_ids(ids, vocab_size, context_length=sys.maxsize)
+
+
+def check_no_nan(has_nan: bool) -> None:
+    """Raise ValueError if the logits hold a NaN: no token may be chosen from them."""
+    if has_nan:
+        raise ValueError(
+            "the logits hold NaN (not a number): the weights are broken, for example by a "
+            "training run that diverged or a file that was loaded wrongly"
+        )
+
+
+def _has_values(ids) -> bool:
+    """Whether the numbers of `ids` can be read here, without breaking a trace or a compilation."""
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None and isinstance(ids, torch.Tensor):
+        return not (ids.is_meta or torch.compiler.is_compiling())
+    if jax is not None and isinstance(ids, (jax.core.Tracer, jax.ShapeDtypeStruct)):
+        return False
+    return True

