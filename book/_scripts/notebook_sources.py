@@ -1,0 +1,89 @@
+"""Write the code cells of a chapter that are not written by hand, and format those that are."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+from notebook_pair import BACKENDS, LANGUAGE, code_cells, label, split_magic, tags
+
+PACKAGE = Path(__file__).resolve().parents[2] / "d2lgpt"
+SETUP_CELL = Path(__file__).with_name("setup_cell.py")
+
+
+class Fault(Exception):
+    """Something that an author has to put right; the message says what and where."""
+
+
+def fill(nb: NotebookNode) -> list[str]:
+    """Write set-up and listing cells from their sources; return the labels of the changed."""
+
+    def source(cell: NotebookNode) -> str:
+        if "setup" in tags(cell):
+            return SETUP_CELL.read_text(encoding="utf-8").rstrip()
+        return listing(cell) if "listing" in tags(cell) else cell.source
+
+    return replace(nb, {cell.id: source(cell) for cell in code_cells(nb)})
+
+
+def tidy(nb: NotebookNode) -> list[str]:
+    """Format the other code cells with ruff; return the labels of the changed."""
+    cells = [cell for cell in code_cells(nb) if not {"setup", "listing"} & tags(cell)]
+    parts = [split_magic(cell.source) for cell in cells]
+    plain = nbformat.v4.new_notebook(metadata={"language_info": LANGUAGE})
+    plain.cells = [nbformat.v4.new_code_cell(code) for _, code in parts]
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "88"]
+    command += ["--stdin-filename", "cells.ipynb", "-"]
+    ruff = subprocess.run(command, input=nbformat.writes(plain), capture_output=True, text=True)
+    if ruff.returncode:
+        raise Fault(f"ruff cannot format the code cells: {ruff.stderr.strip()}")
+    formatted = nbformat.reads(ruff.stdout, as_version=4).cells
+    sources = [magic + new.source for (magic, _), new in zip(parts, formatted, strict=True)]
+    return replace(nb, {cell.id: source for cell, source in zip(cells, sources, strict=True)})
+
+
+def replace(nb: NotebookNode, sources: dict[str, str]) -> list[str]:
+    """Give the cells with these ids new sources; return the labels of those that changed."""
+    changed = [cell for cell in nb.cells if sources.get(cell.id, cell.source) != cell.source]
+    labels = [label(nb, cell) for cell in changed]
+    for cell in changed:
+        cell.source = sources[cell.id]
+    return labels
+
+
+def listing(cell: NotebookNode) -> str:
+    """The magic of a listing cell, then the package's text of what its metadata names."""
+    tag = next((tag for tag in BACKENDS if tag in tags(cell)), None)
+    folder = PACKAGE / BACKENDS[tag] if tag else PACKAGE
+    parts = [package_text(folder, name) for name in cell.metadata.get("listing", "").split()]
+    return (f"%%{tag}\n" if tag else "") + "\n\n\n".join(parts)
+
+
+def package_text(folder: Path, name: str) -> str:
+    """The text of ``module.Name`` in a package, its docstrings cut to their first line."""
+    module, _, wanted = name.rpartition(".")
+    path = folder.joinpath(*module.split(".")).with_suffix(".py")
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    found = [node for node in ast.parse(text).body if defines(node, wanted)]
+    if not found:
+        raise Fault(f"listing {name}: {path.relative_to(PACKAGE.parent)} has no {wanted}")
+    lines = text.splitlines()
+    for node in ast.walk(found[-1]):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            doc = node.body[0]
+            first = ast.get_docstring(node).splitlines()[0]
+            raw = "r" if "\\" in first else ""
+            lines[doc.lineno - 1] = f'{" " * doc.col_offset}{raw}"""{first}"""'
+            lines[doc.lineno : doc.end_lineno] = [None] * (doc.end_lineno - doc.lineno)
+    start = min(n.lineno for n in [found[-1], *getattr(found[-1], "decorator_list", [])]) - 1
+    while start and (lines[start - 1] or "").startswith("#"):  # comments right above it
+        start -= 1
+    return "\n".join(line for line in lines[start : found[-1].end_lineno] if line is not None)
+
+
+def defines(node: ast.stmt, name: str) -> bool:
+    """Whether a statement at the top of a module defines this name."""
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    return name in [getattr(node, "name", None), *(getattr(t, "id", None) for t in targets)]
