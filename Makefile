@@ -1,0 +1,112 @@
+# Every job of this project. `make` alone lists them. All that a job needs first is Python 3.11 or
+# newer, make and git: the environment is made when a job asks for it, and kept in .venv.
+# (Written for GNU make 3.81 and later, which is what macOS has.)
+
+PYTHON ?= python3
+# TORCH=cpu: on Linux, take the build of torch for CPUs, which spares several gigabytes.
+TORCH ?=
+JOBS ?= 2
+PORT ?= 8000
+
+VENV := .venv
+COLAB := .venv-colab
+RUN := $(VENV)/bin/python
+NOTEBOOKS := $(RUN) book/_scripts/notebooks.py
+# The notebooks that take seconds, and so are run in the Colab environment too.
+CHEAP := 01 02 03 04 05
+COMMA := ,
+
+.PHONY: help
+help:  ## List the jobs (this list)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# ---- Reading and running ------------------------------------------------------------------------
+
+.PHONY: book serve lab
+book: $(VENV)/installed  ## Build the book, warnings as errors, and say where to open it
+	$(VENV)/bin/jupyter-book build -W -n --keep-going .
+	@echo "The book is ready: open _build/html/index.html in a browser, or type: make serve"
+
+serve: book  ## Build the book and serve it on this machine (PORT=8000)
+	@echo "Open http://localhost:$(PORT) and press Ctrl-C here to stop."
+	@$(RUN) -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
+
+lab: $(VENV)/installed  ## Open the chapters in JupyterLab, to run them yourself
+	$(RUN) -m jupyterlab notebooks
+
+# ---- Tests --------------------------------------------------------------------------------------
+
+.PHONY: test test-colab bench
+# The second command runs even if the first fails: one call shows all that is wrong.
+test: $(VENV)/installed  ## Run all tests: the package, the book, each notebook and its outputs
+	@status=0; \
+	$(RUN) -m pytest -n $(JOBS) --dist loadfile || status=1; \
+	$(NOTEBOOKS) test -j $(JOBS) || status=1; \
+	exit $$status
+
+test-colab: $(COLAB)/installed  ## Run the package's tests and the cheap notebooks with Colab's versions
+	@status=0; \
+	$(COLAB)/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not book and not slow" || status=1; \
+	$(COLAB)/bin/python book/_scripts/notebooks.py test -j $(JOBS) $(CHEAP) || status=1; \
+	exit $$status
+
+bench: $(VENV)/installed  ## Measure the speeds and the memory that the package promises
+	$(RUN) book/_scripts/bench.py
+
+# ---- Changing the book --------------------------------------------------------------------------
+
+.PHONY: listings notebooks lint lint-check lock clean
+listings: $(VENV)/installed  ## Rewrite the listing cells of the chapters from the package
+	$(NOTEBOOKS) listings
+
+notebooks: $(VENV)/installed  ## Make all notebooks anew from their texts and execute them
+	$(NOTEBOOKS) run -j $(JOBS)
+
+lint: $(VENV)/installed  ## Format code and notebooks, mend what can be mended, report the rest
+	@status=0; \
+	$(RUN) -m ruff format . || status=1; \
+	$(RUN) -m ruff check --fix . || status=1; \
+	$(NOTEBOOKS) format || status=1; \
+	$(NOTEBOOKS) check || status=1; \
+	exit $$status
+
+lint-check: $(VENV)/installed  ## Report what `make lint` would change, and change nothing
+	@status=0; \
+	$(RUN) -m ruff format --check . || status=1; \
+	$(RUN) -m ruff check . || status=1; \
+	$(NOTEBOOKS) check || status=1; \
+	exit $$status
+
+lock: $(VENV)/installed  ## Write both lock files anew, with the newest releases that fit
+	$(RUN) book/_scripts/lock.py
+
+clean:  ## Remove the built book and caches, and keep the environments
+	rm -rf _build dist .pytest_cache .ruff_cache .hypothesis
+	find book d2lgpt notebooks tests -name __pycache__ -prune -exec rm -rf {} +
+	find book notebooks -name .ipynb_checkpoints -prune -exec rm -rf {} +
+
+# ---- Environments -------------------------------------------------------------------------------
+
+OLD := make: Python 3.11 or newer is needed: install it, and name it if it is not python3, \
+  as in `make book PYTHON=python3.13`.
+
+# $(call install,FOLDER,LOCK FILE,EXTRAS). The lock file first, word by word (--no-deps: some of it
+# would ask for releases of long ago); then this package, with what only some systems need.
+define install
+	@test -x $(1)/bin/pip || $(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \
+	  { echo '$(OLD)' >&2; exit 1; }
+	@echo "Setting up $(1) from $(2): minutes the first time, seconds after that."
+	@test -x $(1)/bin/pip || $(PYTHON) -m venv $(1)
+	$(if $(TORCH),$(1)/bin/python -m pip install uv)
+	$(if $(TORCH),$(1)/bin/python -m uv pip install --python $(1) --torch-backend $(TORCH) `grep ^torch== $(2)`)
+	$(1)/bin/python -m pip install --no-deps -r $(2)
+	$(1)/bin/python -m pip install --no-build-isolation -c $(2) -e ".[$(3)]"
+	@touch $(1)/installed
+endef
+
+# Made again when a lock file or a requirement changes; until then it costs nothing.
+$(VENV)/installed: requirements.lock pyproject.toml
+	$(call install,$(VENV),requirements.lock,dev)
+
+$(COLAB)/installed: requirements-colab.lock pyproject.toml
+	$(call install,$(COLAB),requirements-colab.lock,torch$(COMMA)jax$(COMMA)test)
