@@ -362,6 +362,11 @@ FAULTS = [  # the rule, what breaks it, a part of what is said
         in_notebook(lambda nb, cells: cells[1].update(id=cells[0]["id"])),
         "several cells have",
     ),
+    (
+        "code_stands_at_the_top_level",
+        in_text("Some prose.", "````{note}\n```{code-cell}\nx\n```\n````"),
+        "cell 2 (# A chapter)",
+    ),
     ("setup_comes_first", in_notebook(lambda nb, cells: cells.reverse()), "first cell"),
     ("setup_comes_first", in_notebook(lambda nb, cells: cells.append(cells[0])), "no other"),
     (

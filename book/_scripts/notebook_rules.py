@@ -34,6 +34,13 @@ def notebook_is_valid(pair: Pair) -> Iterator[str]:
         yield f"ids that several cells have: {', '.join(repeated)}"
 
 
+def code_stands_at_the_top_level(pair: Pair) -> Iterator[str]:
+    """No code cell stands in a directive or a list: it would be prose that never runs."""
+    for cell in pair.text.cells:
+        if cell.cell_type == "markdown" and "{code-cell}" in cell.source:
+            yield f"{label(pair.text, cell)}: holds a nested {{code-cell}}"
+
+
 def setup_comes_first(pair: Pair) -> Iterator[str]:
     """The first cell prepares Colab, and the second code cell loads the magics."""
     cells = code_cells(pair.notebook)
@@ -73,9 +80,11 @@ def magics_match_tags(pair: Pair) -> Iterator[str]:
 
 def cells_were_executed(pair: Pair) -> Iterator[str]:
     """Every code cell ran, in order, and none raised an error that it does not announce."""
-    for number, cell in enumerate(code_cells(pair.notebook), 1):
-        if cell.execution_count != number:
-            yield f"{label(pair.notebook, cell)}: not executed in order (make notebooks)"
+    cells = code_cells(pair.notebook)
+    late = [cell for number, cell in enumerate(cells, 1) if cell.execution_count != number]
+    if late:
+        yield f"{label(pair.notebook, late[0])}: not executed in order (make notebooks)"
+    for cell in cells:
         errors = [output.ename for output in cell.outputs if output.output_type == "error"]
         if errors and "raises-exception" not in tags(cell):
             yield f"{label(pair.notebook, cell)}: raised {errors[0]}"
@@ -104,6 +113,7 @@ def pictures_have_alt_text(pair: Pair) -> Iterator[str]:
 RULES = [
     files_agree,
     notebook_is_valid,
+    code_stands_at_the_top_level,
     setup_comes_first,
     listings_are_current,
     code_is_formatted,

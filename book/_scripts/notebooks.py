@@ -109,7 +109,7 @@ def faults(pair: Pair) -> list[str]:
 
 def test(pairs: list[Pair], jobs: int) -> int:
     """Execute the notebooks under nbval, which compares every output with the stored one."""
-    files = [str(pair.ipynb.resolve()) for pair in pairs]
+    files = [str(pair.ipynb) for pair in pairs]
     command = [sys.executable, "-m", "pytest", "-c", "pyproject.toml", *NBVAL, "-n", str(jobs)]
     command += ["-p", "no:cacheprovider", "--rootdir", str(pairs[0].ipynb.parent), *files]
     return subprocess.run(command, cwd=ROOT).returncode
@@ -133,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = vars(parser.parse_args(arguments))
     command, folder, names = (options.pop(key) for key in ("command", "folder", "names"))
     try:
-        return command(find(folder, names), **options)
+        return command(find(folder.resolve(), names), **options)
     except Fault as fault:
         print(fault, file=sys.stderr)
         return 1
