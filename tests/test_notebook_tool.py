@@ -8,6 +8,7 @@ import nbformat
 import pytest
 
 pytest.importorskip("jupytext")
+pytest.importorskip("ruff")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book/_scripts"))
 
 import notebook_sources

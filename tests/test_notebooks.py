@@ -10,6 +10,7 @@ import nbformat
 import pytest
 
 pytest.importorskip("jupytext")
+pytest.importorskip("ruff")
 ROOT = Path(__file__).resolve().parents[1]
 TOOL = ROOT / "book/_scripts/notebooks.py"
 sys.path.insert(0, str(TOOL.parent))
