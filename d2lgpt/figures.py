@@ -478,12 +478,11 @@ def draw_buffers(prompt_length: int, steps: int) -> Figure:
             "prompt_length and steps must be at least 1 and at most 16 together, "
             f"not {prompt_length} and {steps}"
         )
-    cell = min(10, 100 / total)
-    panel = total * cell + 45  # the cells and the shape that the model is given
-    lefts = {"pytorch": MARGIN + 26, "jax": MARGIN + 26 + max(panel, 142) + 14}
+    cell, panel = min(10, 100 / total), 145  # a panel: cells, and the shape the model is given
+    lefts = {"pytorch": MARGIN + 26, "jax": MARGIN + 26 + panel + 14}
     prompt, known = COLORS["light"], "#B0B0B0"
 
-    d = _Drawing(width=lefts["jax"] + max(panel, 120) + MARGIN)
+    d = _Drawing(width=lefts["jax"] + panel + MARGIN)
     top, pitch = 46, cell + 7
     bottom = top + steps * pitch
     d.label(MARGIN, 36, "step")

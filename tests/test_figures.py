@@ -157,16 +157,18 @@ def lies_in(inner, outer, slack=0.5):
 def test_text_is_where_it_belongs(name):
     picture = Picture(DRAWINGS[name]())
     for i, text in enumerate(picture.texts):
-        assert lies_in(text.place, picture.figure.bbox), f"{text} leaves the sheet"
-        assert not text.home or lies_in(text.place, text.home.place), f"{text} leaves its box"
+        assert lies_in(text.place, picture.figure.bbox), f"{text.text} leaves the sheet"
+        assert not text.home or lies_in(text.place, text.home.place), f"{text.text} leaves its box"
         for box in picture.boxes:
             is_around = text.home and lies_in(text.home.place, box.place)
-            assert is_around or not shares_area(text.place, box.place), f"{text} runs into {box}"
+            assert is_around or not shares_area(text.place, box.place), (
+                f"{text.text} runs into {box.text}"
+            )
         for other in picture.texts[i + 1 :]:
-            assert not shares_area(text.place, other.place), f"{text} runs into {other}"
+            assert not shares_area(text.place, other.place), f"{text.text} runs into {other.text}"
         for points in picture.arrows:
             crossed = Path(points).intersects_bbox(text.place, filled=False)
-            assert not crossed, f"{text} is crossed by an arrow"
+            assert not crossed, f"{text.text} is crossed by an arrow"
         assert text.artist.get_fontsize() >= 8, "too small for a phone"
     assert picture.figure.get_figwidth() <= 5.6 or "long words" in name, "too wide for a phone"
 
