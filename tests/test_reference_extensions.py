@@ -186,3 +186,117 @@ def test_the_list_follows_when_only_a_chapter_changes(site):
     site.build({"c1.ipynb": ["# One"]})
     definition = site["list"].select_one("#concept-weight-tying").find_next_sibling("dd")
     assert links(definition) == [("Two, renamed", "c2.html")]
+
+
+# -------------------------------------------------------------------------------------- dictionary
+
+with_dictionary = pytest.mark.parametrize("site", ["dictionary"], indirect=True)
+
+DATA = """
+[prelude]
+pytorch = "import torch"
+jax = "import jax"
+
+[[group]]
+title = "Some layers"
+
+[[group.row]]
+id = "linear"
+topic = "Linear layer"
+difference = "The *matrix* is `weight` or `kernel`."
+pytorch = '''
+layer = nn.Linear(8, 3)
+'''
+jax = '''
+layer = nnx.Linear(8, 3)
+'''
+check = "assert True"
+
+[[group.row]]
+id = "gelu"
+topic = "GELU"
+difference = "See {ref}`dictionary-linear`."
+pytorch = "F.gelu(x)"
+jax = "jax.nn.gelu(x)"
+check = "assert True"
+"""
+
+DICTIONARY_PAGE = "# Dictionary\n\nProse.\n\n```{dictionary} rows.toml\n```\n"
+
+
+def dictionary_pages(data=DATA, page=DICTIONARY_PAGE, **more):
+    return {"index.md": INDEX, "dictionary.md": page, "rows.toml": data, **more}
+
+
+@with_dictionary
+def test_each_row_shows_both_snippets_and_the_sentence(site):
+    site.build(dictionary_pages())
+    row = site["dictionary"].select_one("section#dictionary-linear")
+    assert row.select_one("h3").find(string=True) == "Linear layer"
+    sides = row.select(".dictionary-pair > div")
+    assert [side.select_one(".dictionary-side").get_text() for side in sides] == [
+        "PyTorch",
+        "Flax NNX",
+    ]
+    assert [side.select_one("pre").get_text() for side in sides] == [
+        "layer = nn.Linear(8, 3)\n",
+        "layer = nnx.Linear(8, 3)\n",
+    ]
+    assert row.select_one("p > em").get_text() == "matrix"
+    assert "assert True" not in row.get_text()
+    assert site.warnings == ""
+
+
+@with_dictionary
+def test_the_index_leads_to_each_row_and_the_groups_are_sections(site):
+    site.build(dictionary_pages())
+    page = site["dictionary"]
+    entries = page.select("dl.dictionary-index li a")
+    assert [(a.get_text(), a["href"]) for a in entries] == [
+        ("Linear layer", "#dictionary-linear"),
+        ("GELU", "#dictionary-gelu"),
+    ]
+    assert [dt.get_text() for dt in page.select("dl.dictionary-index dt")] == ["Some layers"]
+    group = page.select_one("section#dictionary-some-layers")
+    assert [section["id"] for section in group.select("section")] == [
+        "dictionary-linear",
+        "dictionary-gelu",
+    ]
+
+
+@with_dictionary
+def test_other_pages_link_to_a_row_by_its_id(site):
+    site.build(dictionary_pages(**{"c1.md": "# One\n\nSee {ref}`dictionary-gelu`."}))
+    assert links(site["c1"].select_one("p")) == [("GELU", "dictionary.html#dictionary-gelu")]
+    assert links(site["dictionary"].select_one("#dictionary-gelu")) == [
+        ("Linear layer", "#dictionary-linear")
+    ]
+    assert site.warnings == ""
+
+
+@with_dictionary
+def test_only_the_dictionary_loads_its_style(site):
+    site.build(dictionary_pages(**{"c1.md": "# One"}))
+    styles = {page: str(site[page].select("link[rel=stylesheet]")) for page in ("dictionary", "c1")}
+    assert "dictionary.css" in styles["dictionary"]
+    assert "dictionary.css" not in styles["c1"]
+
+
+@with_dictionary
+def test_the_page_follows_when_only_the_data_change(site):
+    site.build(dictionary_pages())
+    site.build({"rows.toml": DATA.replace("nnx.Linear(8, 3)", "nnx.Linear(8, 4)")})
+    assert "nnx.Linear(8, 4)" in site["dictionary"].get_text()
+
+
+@with_dictionary
+@pytest.mark.parametrize(
+    "files",
+    [
+        dictionary_pages(data="[[group"),
+        dictionary_pages(page=DICTIONARY_PAGE.replace("rows.toml", "nothing.toml")),
+    ],
+)
+def test_data_that_cannot_be_read_are_a_warning(site, files):
+    site.build(files)
+    assert "cannot read the dictionary" in site.warnings

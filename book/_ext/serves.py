@@ -54,7 +54,7 @@ class ServesRole(XRefRole):
 class ServesDirective(SphinxDirective):
     """The closed box at the end of a chapter."""
 
-    option_spec: ClassVar = {plural: identifiers for plural in KINDS.values()}
+    option_spec: ClassVar = dict.fromkeys(KINDS.values(), identifiers)
 
     def run(self) -> list[nodes.Node]:
         if not any(self.options.values()):
