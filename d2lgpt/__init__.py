@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 
 def load_ipython_extension(shell) -> None:
-    """`%load_ext d2lgpt` in a notebook: the cell magics `%%pytorch` and `%%jax`, and the figure style."""
+    """`%load_ext d2lgpt` in a notebook: `%%pytorch`, `%%jax` and the figure style."""
     from d2lgpt import figures, notebook
 
     notebook.load(shell)

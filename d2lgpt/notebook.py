@@ -49,7 +49,8 @@ class Backend:
             exec(compile(tree, filename, "exec", flags), names)
             if last is not None:
                 value = eval(compile(ast.Expression(last.value), filename, "eval", flags), names)
-                sys.displayhook(value)
+                if not code.rstrip().endswith(";"):  # which silences it, as anywhere in IPython
+                    sys.displayhook(value)
         finally:
             self._own.update(k for k in names if k not in shared or names[k] is not shared[k])
             self._own.intersection_update(names)

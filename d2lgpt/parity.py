@@ -7,7 +7,7 @@ shape (in, out)). This module imports neither framework; it uses the ones that i
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -196,7 +196,7 @@ def _read_nnx(variable):
 
 
 def _assign_nnx(variable, array) -> None:
-    """Put an array into an NNX variable, abstract ones included (`variable[...]` needs an array)."""
+    """Put an array into an NNX variable, an abstract one included (unlike `variable[...]`)."""
     if hasattr(variable, "set_value"):
         variable.set_value(array)
     else:

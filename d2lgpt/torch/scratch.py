@@ -1,4 +1,4 @@
-"""GPT from scratch, in PyTorch: the classes of Part I, in the order in which the chapters build them.
+"""GPT from scratch, in PyTorch: the classes of Part I, in the order in which chapters build them.
 
 Shapes: B sequences in a batch, T tokens in a sequence, D = emb_dim numbers for a token.
 `d2lgpt.jax.scratch` says the same in Flax NNX, line by line.

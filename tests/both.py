@@ -1,0 +1,85 @@
+"""One name for each thing that tests need of a backend, so that a test is written once."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from flax import nnx
+
+import d2lgpt.jax.scratch
+import d2lgpt.torch.scratch
+from d2lgpt import jax as d2lgpt_jax
+from d2lgpt import torch as d2lgpt_torch
+from d2lgpt.config import gpt2_config
+from d2lgpt.parity import copy_weights
+
+PYTORCH = SimpleNamespace(
+    name="pytorch",
+    scratch=d2lgpt.torch.scratch,
+    root=d2lgpt_torch,
+    rngs=dict,  # modules take no random stream
+    array=torch.as_tensor,
+    Linear=lambda m, n: torch.nn.Linear(m, n),
+    abstract=lambda make: _on_meta(make),
+)
+JAX = SimpleNamespace(
+    name="jax",
+    scratch=d2lgpt.jax.scratch,
+    root=d2lgpt_jax,
+    rngs=lambda: {"rngs": nnx.Rngs(0)},
+    array=jnp.asarray,
+    Linear=lambda m, n: nnx.Linear(m, n, rngs=nnx.Rngs(0)),
+    abstract=nnx.eval_shape,
+)
+BACKENDS = [PYTORCH, JAX]
+
+
+def _on_meta(make):
+    with torch.device("meta"):
+        return make()
+
+
+def to_numpy(array) -> np.ndarray:
+    return array.detach().numpy() if isinstance(array, torch.Tensor) else np.asarray(array)
+
+
+def small_config(**overrides) -> dict:
+    """A GPT-2 in miniature: quick to make, with all parts."""
+    shape = {"vocab_size": 50, "context_length": 12, "emb_dim": 24, "n_heads": 3, "n_layers": 2}
+    return gpt2_config("small", **{**shape, **overrides})
+
+
+def randomize(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+    """Random parameters everywhere: a scale of ones or a shift of zeros would hide a mistake."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return module
+
+
+def twins(name: str, *args, **kwargs):
+    """The class `name` of both backends with the same random weights, in evaluation mode."""
+    a = randomize(getattr(PYTORCH.scratch, name)(*args, **kwargs)).eval()
+    b = getattr(JAX.scratch, name)(*args, **kwargs, rngs=nnx.Rngs(0))
+    copy_weights(a, b)
+    b.eval()
+    return a, b
+
+
+def fresh_compilations(run) -> int:
+    """How many times JAX compiles something while `run()` is at work."""
+    count = 0
+
+    def listen(event: str, duration: float, **kwargs) -> None:
+        nonlocal count
+        count += event == "/jax/core/compile/backend_compile_duration"
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        run()
+    finally:
+        jax.monitoring.clear_event_listeners()
+    return count

@@ -1,0 +1,100 @@
+"""The cell magics %%pytorch and %%jax: a namespace for each backend."""
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+from d2lgpt import notebook
+
+
+@pytest.fixture
+def run():
+    shell = InteractiveShell()
+    notebook.load(shell)
+
+    def run(code: str) -> str:
+        with capture_output() as captured:
+            result = shell.run_cell(code)
+        result.raise_error()
+        return captured.stdout.strip()
+
+    run.shell = shell
+    return run
+
+
+def test_the_same_name_in_both(run):
+    run("%%pytorch\nmodel = 'one'")
+    run("%%jax\nmodel = 'other'")
+    assert "('one', 'other')" in run("PyTorch.model, JAX.model")
+    assert "'one'" in run("%%pytorch\nmodel")
+    with pytest.raises(NameError):
+        run("model")
+
+
+def test_shared_names_are_seen_and_followed(run):
+    run("cfg = 1")
+    run("%%pytorch\ndef read():\n    return cfg")
+    run("cfg = 2")
+    assert "2" in run("%%pytorch\nread()")
+    run("%%jax\ncfg = 3")
+    run("cfg = 4")
+    assert "3" in run("%%jax\ncfg"), "a backend's own name comes first"
+    run("del cfg")
+    with pytest.raises(NameError):
+        run("%%pytorch\nread()")
+
+
+def test_the_last_expression_is_shown_unless_silenced(run):
+    assert run("%%pytorch\nx = 1\nx").endswith("1")
+    assert run("%%pytorch\nx;") == ""
+    assert run("%%pytorch\nprint('printed')") == "printed"
+    assert run("%%pytorch\n") == ""
+
+
+def test_one_backend_looks_into_the_other(run):
+    run("%%pytorch\nx = 5")
+    assert "6" in run("%%jax\nPyTorch.x + 1")
+
+
+def test_what_a_failing_cell_defined_before_it_failed_is_there(run):
+    with pytest.raises(ZeroDivisionError):
+        run("%%pytorch\nbefore = 1\n1 / 0\nafter = 2")
+    assert "1" in run("PyTorch.before")
+    with pytest.raises(AttributeError, match="no %%pytorch cell has defined 'after'"):
+        run("PyTorch.after")
+
+
+def test_a_syntax_error_is_a_syntax_error(run):
+    with pytest.raises(SyntaxError):
+        run("%%jax\nx = (")
+
+
+def test_classes_functions_and_deleted_names(run):
+    run("%%pytorch\nimport dataclasses\n@dataclasses.dataclass\nclass A:\n    z: int = 3")
+    assert "A(z=3)" in run("%%pytorch\nA()")
+    run("%%pytorch\ndel A")
+    with pytest.raises(AttributeError):
+        run("PyTorch.A")
+
+
+def test_line_magics_and_help_work_inside(run):
+    assert "hello" in run("%%pytorch\n!echo hello")
+    run("%%pytorch\n%time y = 7")
+    assert "7" in run("PyTorch.y")
+
+
+def test_loading_again_keeps_what_is_there(run):
+    run("%%pytorch\nx = 1")
+    notebook.load(run.shell)
+    assert "1" in run("PyTorch.x")
+
+
+def test_arguments_on_the_magic_line_are_an_error(run):
+    with pytest.raises(ValueError, match="a line of its own"):
+        run("%%pytorch x = 1\ny = 2")
+
+
+def test_what_is_defined_can_be_listed(run):
+    run("%%pytorch\nmodel = 1")
+    assert "PyTorch: model" in run("PyTorch")
+    assert "model" in run("dir(PyTorch)")

