@@ -48,7 +48,7 @@ def test_the_last_expression_is_shown_unless_silenced(run):
     assert run("%%pytorch\nx = 1\nx").endswith("1")
     assert run("%%pytorch\nx;") == ""
     assert run("%%pytorch\nprint('printed')") == "printed"
-    assert run("%%pytorch\n") == ""
+    assert run("%%pytorch\nx = 2") == ""
 
 
 def test_one_backend_looks_into_the_other(run):
