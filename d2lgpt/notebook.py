@@ -7,6 +7,7 @@ look into a backend with `PyTorch.model` or `JAX.model`.
 """
 
 import ast
+import os
 import sys
 import types
 
@@ -58,6 +59,9 @@ class Backend:
 
 def load(shell) -> None:
     """Register the magics with an IPython shell; loading again keeps what cells have defined."""
+    # On some GPUs JAX multiplies float32 matrices with ten bits of precision unless told
+    # otherwise, PyTorch with all 24: no parity cell would hold. JAX reads this when it starts.
+    os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
     for magic, label in (("pytorch", "PyTorch"), ("jax", "JAX")):
         backend = shell.user_ns.get(label)
         if type(backend).__name__ != "Backend":

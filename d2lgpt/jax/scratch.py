@@ -156,7 +156,7 @@ def gradient_means(model: nnx.Module, x: jax.Array) -> list[float]:
 
 
 class MultiHeadAttention(nnx.Module):
-    """Causal self-attention with several heads: each token looks at itself and those before it.
+    """Causal multi-head attention: a token looks at itself and those before it.
 
     (B, T, d_in) -> (B, T, d_out). In each head softmax(q k^T / sqrt(head_dim)) weighs the values,
     with scores of later tokens set to minus infinity. Vaswani et al. (2017).
@@ -192,7 +192,8 @@ class MultiHeadAttention(nnx.Module):
         keys = self.split_heads(self.W_key(x))
         values = self.split_heads(self.W_value(x))
 
-        scores = queries @ keys.swapaxes(-2, -1) / math.sqrt(keys.shape[-1])  # (B, heads, T, T)
+        # scores: (B, heads, T, T), how well each query matches each key
+        scores = queries @ keys.swapaxes(-2, -1) / math.sqrt(keys.shape[-1])
         future = jnp.triu(jnp.ones((T, T), dtype=bool), 1)
         scores = jnp.where(future, -jnp.inf, scores)
         weights = self.dropout(jax.nn.softmax(scores, axis=-1))
@@ -206,7 +207,7 @@ class MultiHeadAttention(nnx.Module):
 
 
 class TransformerBlock(nnx.Module):
-    """One pre-norm block of GPT-2: attention, then the feed-forward network, each on a shortcut.
+    """A pre-norm block: attention, then feed-forward, each on a shortcut.
 
     (B, T, D) -> (B, T, D): x + drop(att(norm1(x))), then x + drop(ff(norm2(x))).
     Radford et al. (2019).

@@ -152,7 +152,7 @@ def gradient_means(model: nn.Module, x: torch.Tensor) -> list[float]:
 
 
 class MultiHeadAttention(nn.Module):
-    """Causal self-attention with several heads: each token looks at itself and those before it.
+    """Causal multi-head attention: a token looks at itself and those before it.
 
     (B, T, d_in) -> (B, T, d_out). In each head softmax(q k^T / sqrt(head_dim)) weighs the values,
     with scores of later tokens set to minus infinity. Vaswani et al. (2017).
@@ -187,7 +187,8 @@ class MultiHeadAttention(nn.Module):
         keys = self.split_heads(self.W_key(x))
         values = self.split_heads(self.W_value(x))
 
-        scores = queries @ keys.transpose(-2, -1) / math.sqrt(keys.shape[-1])  # (B, heads, T, T)
+        # scores: (B, heads, T, T), how well each query matches each key
+        scores = queries @ keys.transpose(-2, -1) / math.sqrt(keys.shape[-1])
         future = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
         scores = scores.masked_fill(future, -torch.inf)
         weights = self.dropout(torch.softmax(scores, dim=-1))
@@ -201,7 +202,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """One pre-norm block of GPT-2: attention, then the feed-forward network, each on a shortcut.
+    """A pre-norm block: attention, then feed-forward, each on a shortcut.
 
     (B, T, D) -> (B, T, D): x + drop(att(norm1(x))), then x + drop(ff(norm2(x))).
     Radford et al. (2019).

@@ -1,0 +1,153 @@
+"""The speeds and the memory that the package promises, measured: ratios and medians.
+
+Each measurement runs in a fresh process, RUNS times (default 3). Seconds drift with the machine.
+Where the project has set itself a bound, the last column compares the median with it: below 1.00
+is within. Nothing fails here: a timing is not a test.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+
+# What is timed is the code after TIMED; what comes before it is preparation.
+TIMED = "\n#---\n"
+TORCH = "import torch\nfrom d2lgpt.config import *\nfrom d2lgpt.torch.scratch import *\n"
+TORCH += "from d2lgpt.torch import count_parameters\n"
+JAX = "import jax, jax.numpy as jnp\nfrom flax import nnx\nfrom d2lgpt.config import *\n"
+JAX += "from d2lgpt.jax.scratch import *\nfrom d2lgpt.jax import count_parameters\n"
+BOTH = TORCH.replace("scratch import *", "scratch import GPTModel as TorchGPT")
+BOTH += JAX.replace("scratch import *", "scratch import GPTModel as JaxGPT")
+BOTH += "from d2lgpt.parity import copy_weights\ncfg = GPT_CONFIG_124M\n"
+NNX_MODEL = "JaxGPT(cfg, rngs=nnx.Rngs(0))"
+TINY = "small = gpt2_config('small', emb_dim=48, n_heads=4, n_layers=2, vocab_size=500)\n"
+
+# name: (code, bound in seconds, bound in MB above what the preparation needed); None: no bound
+MEASURED = {
+    "import d2lgpt": (TIMED + "import d2lgpt", 0.1, None),
+    "census of XL, PyTorch": (
+        TORCH + TIMED + "with torch.device('meta'): m = GPTModel(gpt2_config('xl'))\n"
+        "assert count_parameters(m) == 1637792000",
+        8,
+        300,
+    ),
+    "census of XL, JAX": (
+        JAX + TIMED + "m = nnx.eval_shape(lambda: GPTModel(gpt2_config('xl'), rngs=nnx.Rngs(0)))\n"
+        "assert count_parameters(m) == 1637792000",
+        8,
+        300,
+    ),
+    "initialise 124M, PyTorch": (TORCH + TIMED + "m = GPTModel(GPT_CONFIG_124M)", None, None),
+    "initialise 124M, JAX": (
+        JAX + TIMED + "m = GPTModel(GPT_CONFIG_124M, rngs=nnx.Rngs(0))\n"
+        "jax.block_until_ready(nnx.state(m))",
+        None,
+        None,
+    ),
+    "copy 124M, PyTorch to JAX": (
+        BOTH + f"a = TorchGPT(cfg); b = {NNX_MODEL}" + TIMED + "copy_weights(a, b)\n"
+        "jax.block_until_ready(nnx.state(b))",
+        3,
+        None,
+    ),
+    "copy 124M, PyTorch to abstract JAX": (
+        BOTH + "a = TorchGPT(cfg)" + TIMED + f"b = nnx.eval_shape(lambda: {NNX_MODEL})\n"
+        "copy_weights(a, b); jax.block_until_ready(nnx.state(b))",
+        3,
+        None,
+    ),
+    "copy 124M, JAX to PyTorch": (
+        BOTH + f"a = {NNX_MODEL}; b = TorchGPT(cfg)" + TIMED + "copy_weights(a, b)",
+        3,
+        None,
+    ),
+    "copy 124M, JAX to abstract PyTorch": (
+        BOTH + f"a = {NNX_MODEL}" + TIMED + "with torch.device('meta'): b = TorchGPT(cfg)\n"
+        "copy_weights(a, b)",
+        3,
+        None,
+    ),
+    "200 tokens, PyTorch, growing input": (
+        TORCH + TINY + "m = GPTModel(small); ids = torch.tensor([[1, 2, 3]])\n"
+        "generate_text_simple(m, ids, 2, 1024)" + TIMED + "generate_text_simple(m, ids, 200, 1024)",
+        None,
+        None,
+    ),
+    "200 tokens, JAX, fixed buffer, first call": (
+        JAX
+        + TINY
+        + "m = GPTModel(small, rngs=nnx.Rngs(0)); ids = jnp.array([[1, 2, 3]])"
+        + TIMED
+        + "jax.block_until_ready(generate_text_simple(m, ids, 200, 1024))\n"
+        "assert fill_buffer._cache_size() == 1",
+        None,
+        None,
+    ),
+    "200 tokens, JAX, fixed buffer, second call": (
+        JAX + TINY + "m = GPTModel(small, rngs=nnx.Rngs(0)); ids = jnp.array([[1, 2, 3]])\n"
+        "generate_text_simple(m, ids, 200, 1024)"
+        + TIMED
+        + "jax.block_until_ready(generate_text_simple(m, ids, 200, 1024))\n"
+        "assert fill_buffer._cache_size() == 1",
+        None,
+        None,
+    ),
+}
+
+# Peak memory (VmHWM) can be reset on Linux only; elsewhere the column stays empty.
+FRAME = """
+import json, time
+def memory(key):
+    try:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) / 1024 for line in status if line.startswith(key))
+    except OSError:
+        return None
+{before}
+try:
+    open("/proc/self/clear_refs", "w").write("5")
+except OSError:
+    pass
+base, start = memory("VmRSS:"), time.perf_counter()
+{timed}
+seconds, peak = time.perf_counter() - start, memory("VmHWM:")
+print(json.dumps([seconds, peak and peak - base]))
+"""
+
+
+def measure(code: str, runs: int) -> tuple[float, float | None]:
+    """Median seconds and the largest peak in MB above the start, over `runs` fresh processes."""
+    before, timed = code.split(TIMED)
+    program = FRAME.format(before=before, timed=timed)
+    results = []
+    for _ in range(runs):
+        done = subprocess.run(
+            [sys.executable, "-c", program], check=True, capture_output=True, text=True
+        )
+        results.append(json.loads(done.stdout.splitlines()[-1]))
+    seconds, peaks = zip(*results, strict=True)
+    return statistics.median(seconds), None if None in peaks else max(peaks)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=3, help="processes for each row (default 3)")
+    parser.add_argument("--only", default="", help="only rows whose name has this in it")
+    options = parser.parse_args()
+    print(f"{'':44}{'seconds':>9}{'peak MB':>9}   share of the bound")
+    for name, (code, seconds_bound, memory_bound) in MEASURED.items():
+        if options.only not in name:
+            continue
+        seconds, peak = measure(code, options.runs)
+        shares = []
+        if seconds_bound:
+            shares.append(f"time {seconds / seconds_bound:.2f}")
+        if memory_bound and peak is not None:
+            shares.append(f"memory {peak / memory_bound:.2f}")
+        memory = "" if peak is None else f"{peak:.0f}"
+        print(f"{name:44}{seconds:9.3f}{memory:>9}   {', '.join(shares)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
