@@ -120,7 +120,9 @@ class DefinitionDirective(SphinxDirective):
         self.state.nested_parse(self.content, self.content_offset, definition)
         definition += served_by(kind=kind, name=name)
         entries = nodes.definition_list(
-            "", nodes.definition_list_item("", term, definition), classes=["glossary", "serves"]
+            "",
+            nodes.definition_list_item("", term, definition),
+            classes=["glossary", "serves", "sd-mb-4"],
         )
         # Inside a glossary node Sphinx gives the term its "link to this" sign.
         return [addnodes.glossary("", entries, sorted=False)]
@@ -212,7 +214,7 @@ def chapter_title(env, docname: str) -> str:
     """Title of a document, after its number where the table of contents numbers it."""
     number = env.toc_secnumbers.get(docname, {}).get("")
     title = env.titles[docname].astext()
-    return f"{'.'.join(map(str, number))}. {title}" if number else title
+    return f"{'.'.join(map(str, number))}.\N{NO-BREAK SPACE}{title}" if number else title
 
 
 def setup(app):
