@@ -8,13 +8,13 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
 from nbclient import NotebookClient
-from nbclient.exceptions import CellControlSignal, DeadKernelError
+from nbclient.exceptions import CellControlSignal
 from notebook_pair import Pair, code_cells, label
 from notebook_rules import RULES
 from notebook_sources import Fault, fill, tidy
@@ -68,24 +68,27 @@ def build(pairs: list[Pair]) -> int:
 
 def run(pairs: list[Pair], jobs: int, timeout: int) -> int:
     """Build and execute the notebooks; one that fails is left as it was."""
-    with ProcessPoolExecutor(jobs) as pool:
+    # Each kernel is a process; one tool in threads sees to it that no two get the same ports.
+    with ThreadPoolExecutor(jobs) as pool:
         return max(pool.map(partial(run_one, timeout=timeout), pairs), default=0)
 
 
 def run_one(pair: Pair, timeout: int) -> int:
-    """Build and execute one notebook, in a process of its own; 0 if every cell passed."""
+    """Build and execute one notebook; return 0 if every cell passed."""
     start, nb, reached = time.perf_counter(), pair.build(), []
     for cell in code_cells(nb):
         cell.outputs, cell.execution_count = [], None
     client = NotebookClient(nb, timeout=timeout, kernel_name="python3")
     client.record_timing, client.coalesce_streams = False, True
+    client.iopub_timeout, client.raise_on_iopub_timeout = 60, True  # else output may be lost
     client.extra_arguments = ["--log-level=ERROR"]
     client.resources = {"metadata": {"path": str(pair.ipynb.parent)}}
     client.on_cell_start = lambda cell, cell_index: reached.append(cell)
     try:
         client.execute()
-    except (CellControlSignal, DeadKernelError) as error:  # a cell raised, hung or crashed
-        print(f"{pair.name}, {label(nb, reached[-1])}: failed\n{error}", file=sys.stderr)
+    except (CellControlSignal, RuntimeError) as error:  # a cell raised or hung, a kernel died
+        place = label(nb, reached[-1]) if reached else "before the first cell"
+        print(f"{pair.name}, {place}: failed\n{error}", file=sys.stderr)
         return 1
     nb.metadata = pair.text.metadata  # the kernel has described itself there
     pair.write(nb)
