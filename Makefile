@@ -12,9 +12,10 @@ VENV := .venv
 COLAB := .venv-colab
 RUN := $(VENV)/bin/python
 NOTEBOOKS := $(RUN) book/_scripts/notebooks.py
-# The notebooks that take seconds, and so are run in the Colab environment too.
-CHEAP := 01 02 03 04 05
 COMMA := ,
+
+# Jobs share the environments and the notebooks: one after the other, also with make -j.
+.NOTPARALLEL:
 
 .PHONY: help
 help:  ## List the jobs (this list)
@@ -44,10 +45,10 @@ test: $(VENV)/installed  ## Run all tests: the package, the book, each notebook 
 	$(NOTEBOOKS) test -j $(JOBS) || status=1; \
 	exit $$status
 
-test-colab: $(COLAB)/installed  ## Run the package's tests and the cheap notebooks with Colab's versions
+test-colab: $(COLAB)/installed  ## Run the tests of the package and the notebooks with Colab's releases
 	@status=0; \
 	$(COLAB)/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not book and not slow" || status=1; \
-	$(COLAB)/bin/python book/_scripts/notebooks.py test -j $(JOBS) $(CHEAP) || status=1; \
+	$(COLAB)/bin/python book/_scripts/notebooks.py test -j $(JOBS) || status=1; \
 	exit $$status
 
 bench: $(VENV)/installed  ## Measure the speeds and the memory that the package promises
