@@ -11,11 +11,13 @@ import sys
 from d2lgpt.config import check_config
 
 __all__ = [
+    "check_choice",
     "check_config",
     "check_generation",
     "check_heads",
     "check_length",
     "check_no_nan",
+    "check_rotary",
     "check_token_ids",
 ]
 
@@ -39,6 +41,21 @@ def check_heads(d_out: int, num_heads: int, dropout: float) -> None:
         )
     if not 0 <= dropout <= 1:
         raise ValueError(f"dropout must be a rate between 0 and 1, not {dropout!r}")
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise ValueError unless `value` is one of the choices for `name`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
+def check_rotary(head_dim: int) -> None:
+    """Raise ValueError unless the numbers of a head can be taken in pairs."""
+    if head_dim % 2:
+        raise ValueError(
+            f"rotary positions turn pairs of numbers: the width of a head must be even, "
+            f"not {head_dim}"
+        )
 
 
 def check_token_ids(ids, vocab_size: int, context_length: int) -> None:
