@@ -137,5 +137,5 @@ def test_the_rows_are_complete_and_fit_the_page():
 
 def test_the_groups_cover_what_readers_look_for():
     titles = " ".join(group["title"].lower() for group in DICTIONARY["group"])
-    wanted = "modules initialisers parameters randomness modes gradients optimisers devices saving"
+    wanted = "modules initializers parameters randomness modes gradients optimizers devices saving"
     assert [word for word in wanted.split() if word not in titles] == []

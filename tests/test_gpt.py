@@ -113,7 +113,7 @@ def test_positions_matter_with_rotary_attention(backend):
 
 
 @both
-def test_the_initialisation_that_is_ours(backend):
+def test_the_initialization_that_is_ours(backend):
     model = MODULES[backend.name].GPT(500, 128, 4, 0, pos="learned", **backend.rngs())
     for table in (model.token_emb, model.pos_emb):
         weights = to_numpy(table.weight if backend is PYTORCH else table.embedding[...])

@@ -1,4 +1,4 @@
-"""Show adjacent notebook cells of the two backends as one synchronised tab-set.
+"""Show adjacent notebook cells of the two backends as one synchronized tab-set.
 
 sphinx-design makes tabs from directives, but an executed notebook cell is not a directive, and
 myst-nb drops a ``{code-cell}`` nested in a ``{tab-item}``. So the tabs are made from the document

@@ -38,8 +38,8 @@ MEASURED = {
         8,
         300,
     ),
-    "initialise 124M, PyTorch": (TORCH + TIMED + "m = GPTModel(GPT_CONFIG_124M)", None, None),
-    "initialise 124M, JAX": (
+    "initialize 124M, PyTorch": (TORCH + TIMED + "m = GPTModel(GPT_CONFIG_124M)", None, None),
+    "initialize 124M, JAX": (
         JAX + TIMED + "m = GPTModel(GPT_CONFIG_124M, rngs=nnx.Rngs(0))\n"
         "jax.block_until_ready(nnx.state(m))",
         None,
