@@ -1,5 +1,6 @@
-"""GPT-2's tokenizer: byte-pair encoding with 50,257 entries, from its two published files."""
+"""Tokenizers: GPT-2's, from its two published files, and two that are learned from a text."""
 
+from collections.abc import Iterable
 from functools import cache
 
 import tiktoken
@@ -55,3 +56,109 @@ def gpt2_tokenizer() -> tiktoken.Encoding:
         special_tokens={"<|endoftext|>": _END_OF_TEXT},
         explicit_n_vocab=50257,
     )
+
+
+class CharTokenizer:
+    """One token for each character that occurs in a text, and `<unk>` for all others.
+
+    Ids follow the order of the alphabet, as in d2l's `Vocab`.
+    """
+
+    def __init__(self, text: str):
+        self._tokens = sorted({"<unk>", *text})
+        self._ids = {token: i for i, token in enumerate(self._tokens)}
+        self.unk = self._ids["<unk>"]
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __getitem__(self, token: str) -> int:
+        return self._ids.get(token, self.unk)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, one for each character."""
+        return [self._ids.get(character, self.unk) for character in text]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text that ids stand for."""
+        return "".join(self.to_tokens(ids))
+
+    def to_tokens(self, ids: Iterable[int]) -> list[str]:
+        """The token of each id."""
+        return [self._tokens[_checked(i, len(self))] for i in ids]
+
+
+class BPETokenizer:
+    """Byte-level byte-pair encoding, learned from a text.
+
+    Ids 0 to 255 are the bytes, the ids from 256 on the merges in the order in which they were
+    learned, up to `vocab_size`; then come the specials `<pad>`, `<bos>` and `<eos>`, which are in
+    no text. So `len` is `vocab_size + 3`. `vocab_size=256` learns no merges, and a text too short
+    for `vocab_size - 256` of them leaves the ids in between without a meaning.
+
+    Raises:
+        ValueError: for a `vocab_size` that has no room for the bytes.
+    """
+
+    def __init__(self, text: str, vocab_size: int = 1024):
+        if vocab_size < 256:
+            raise ValueError(
+                f"vocab_size must be 256, one for each byte, or more: not {vocab_size}"
+            )
+        self._size = vocab_size
+        self.pad, self.bos, self.eos = range(vocab_size, vocab_size + 3)
+        specials = {"<pad>": self.pad, "<bos>": self.bos, "<eos>": self.eos}
+        ranks = {bytes([byte]): byte for byte in range(256)}
+        for token in _learn_merges(text, vocab_size):
+            ranks[token] = len(ranks)
+        # tokenizers learns fastest, tiktoken encodes fastest.
+        self._encoding = tiktoken.Encoding(
+            name="bpe", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens=specials
+        )
+        self._known = {*ranks.values(), *specials.values()}
+
+    def __len__(self) -> int:
+        return self._size + 3
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; `<bos>` and the like in it are ordinary characters."""
+        return self._encoding.encode_ordinary(text)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text that ids stand for; bytes that are no UTF-8 become the sign U+FFFD."""
+        return self._encoding.decode([self._check(i) for i in ids])
+
+    def to_tokens(self, ids: Iterable[int]) -> list[str]:
+        """The token of each id, by itself."""
+        return [self.decode([i]) for i in ids]
+
+    def _check(self, i: int) -> int:
+        if (i := _checked(i, len(self))) not in self._known:
+            raise ValueError(f"token id {i} has no meaning: the text was too short to learn it")
+        return i
+
+
+def _learn_merges(text: str, vocab_size: int) -> list[bytes]:
+    """The tokens that training adds to the 256 bytes, in order."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([text], trainer)
+    # The library writes each byte as a visible character: itself if it is one (188 of them),
+    # the others in order from U+0100 on.
+    visible = [ord(sign) for sign in alphabet if ord(sign) < 256]
+    byte = dict(zip(alphabet, visible + sorted({*range(256)} - {*visible}), strict=True))
+    tokens = sorted((i, token) for token, i in tokenizer.get_vocab().items() if len(token) > 1)
+    return [bytes(byte[sign] for sign in token) for _, token in tokens]
+
+
+def _checked(i, size: int) -> int:
+    """An id as an int, whatever kind of array it is from, if it lies in the vocabulary."""
+    if not 0 <= (i := int(i)) < size:
+        raise ValueError(f"token id {i} is outside the vocabulary: ids run from 0 to {size - 1}")
+    return i

@@ -1,4 +1,4 @@
-"""GPT-2's tokenizer, and where its two files come from."""
+"""GPT-2's tokenizer, where its two files come from, and the tokenizers that learn from a text."""
 
 import shutil
 
@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from d2lgpt import files
-from d2lgpt.tokenizer import MERGES, VOCAB, gpt2_tokenizer
+from d2lgpt.tokenizer import MERGES, VOCAB, BPETokenizer, CharTokenizer, gpt2_tokenizer
 
 
 def test_published_ids():
@@ -36,6 +36,82 @@ def test_end_of_text_is_made_only_when_asked_for():
 def test_any_text_comes_back(text):
     tokenizer = gpt2_tokenizer()
     assert tokenizer.decode(tokenizer.encode(text, disallowed_special=())) == text
+
+
+# --- tokenizers that learn from a text -------------------------------------------------------
+
+RHYME = "how much wood would a woodchuck chuck if a woodchuck could chuck wood " * 3
+
+
+def test_characters():
+    vocab = CharTokenizer(RHYME)
+    assert vocab.to_tokens([0, 1, 2]) == [" ", "<unk>", "a"]
+    assert len(vocab) == len({*RHYME}) + 1
+    assert vocab.decode(vocab.encode(RHYME)) == RHYME
+    assert vocab.encode("é!a") == [vocab.unk, vocab.unk, 2]
+    assert vocab["é"] == vocab.unk == 1 and vocab["a"] == 2
+    assert vocab.decode([0, 1, 2]) == " <unk>a"
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_characters_have_the_ids_of_d2l(backend):
+    from importlib import import_module
+
+    vocab, theirs = CharTokenizer(RHYME), import_module(f"d2lgpt.{backend}").Vocab(list(RHYME))
+    assert vocab.to_tokens(range(len(vocab))) == theirs.idx_to_token
+    assert vocab.unk == theirs.unk
+
+
+SOME = BPETokenizer(RHYME, 270)
+BYTES = BPETokenizer(RHYME, 256)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.text())
+@example("Grüße, 世界 🙂\n\t  don't we'll <bos> \x00 ")
+@example("would chuckwood")
+def test_any_text_comes_back_from_bytes_and_merges(text):
+    for tokenizer in (SOME, BYTES):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert BYTES.encode(text) == list(text.encode())
+
+
+def test_ids_of_bytes_merges_and_specials():
+    assert len(SOME) == 273 and len(BYTES) == 259
+    assert {*SOME.to_tokens([256, 257])} == {"ch", "wo"}  # the pairs that a line has five times
+    assert [SOME.pad, SOME.bos, SOME.eos] == [270, 271, 272]
+    assert SOME.to_tokens([270, 271, 272]) == ["<pad>", "<bos>", "<eos>"]
+    assert max(SOME.encode("<pad><bos><eos>" + RHYME)) < 270
+    assert len(SOME.encode(RHYME)) < len(RHYME) / 2
+    assert SOME.decode([0xE4, 0xB8]) == "\ufffd"
+
+
+def test_every_merge_joins_two_tokens_that_were_there_before():
+    tokens = [bytes([i]) for i in range(256)]
+    for token in map(str.encode, SOME.to_tokens(range(256, 270))):
+        assert any(token[:i] in tokens and token[i:] in tokens for i in range(1, len(token)))
+        tokens.append(token)
+    assert len({*tokens}) == 270
+
+
+def test_a_text_too_short_for_its_merges():
+    tokenizer = BPETokenizer("aab", 300)
+    assert (len(tokenizer), tokenizer.pad) == (303, 300)
+    assert tokenizer.decode(tokenizer.encode("aabaab")) == "aabaab"
+    with pytest.raises(ValueError, match="290 has no meaning"):
+        tokenizer.decode([290])
+
+
+@pytest.mark.parametrize("tokenizer", [SOME, CharTokenizer(RHYME)])
+def test_ids_outside_the_vocabulary(tokenizer):
+    for i in (-1, len(tokenizer)):
+        with pytest.raises(ValueError, match=f"token id {i} is outside.*0 to {len(tokenizer) - 1}"):
+            tokenizer.decode([i])
+
+
+def test_no_room_for_the_bytes():
+    with pytest.raises(ValueError, match=r"vocab_size must be 256.*255"):
+        BPETokenizer(RHYME, 255)
 
 
 # --- where the files come from ---------------------------------------------------------------
