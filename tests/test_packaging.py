@@ -255,7 +255,8 @@ def make_targets():
 def test_make_help_lists_every_job():
     phony = set(" ".join(re.findall(r"^\.PHONY: (.*)$", read("Makefile"), re.MULTILINE)).split())
     assert phony == make_targets()
-    text = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True).stdout
+    command = ["make", "--no-print-directory", "help"]
+    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
     listed = re.findall(r"^make ([a-z-]+) +\S.*$", text, re.MULTILINE)
     assert len(listed) == len(text.splitlines())
     assert set(listed) == phony
