@@ -1,0 +1,70 @@
+"""Training a language model, and measuring it on text that it has not seen."""
+
+from functools import partial
+from itertools import chain, islice, repeat
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from tqdm.auto import tqdm
+
+from d2lgpt.jax.modes import eval_mode
+
+
+def train_lm(model: nnx.Module, data, optimizer: nnx.Optimizer, num_steps: int) -> list[float]:
+    """Take `num_steps` optimizer steps on the training batches of `data`, pass after pass.
+
+    Args:
+        model: token ids (B, T) -> logits (B, T, vocabulary). It is left in training mode.
+        data: `data.train_dataloader()` gives batches (X, Y) of ids, both (B, T).
+        optimizer: `nnx.Optimizer(model, tx, wrt=nnx.Param)` with an optax transformation `tx`.
+        num_steps: how many steps.
+
+    Returns:
+        The mean cross-entropy per token (nats) of each step's batch, before the step.
+    """
+    model.train()
+    losses = []
+    for X, Y in tqdm(batches(data, num_steps), total=num_steps, leave=False, disable=None):
+        losses.append(train_step(model, optimizer, X, Y))  # stays on the device
+    return jnp.stack(losses).tolist() if losses else []
+
+
+@nnx.jit
+def train_step(model: nnx.Module, optimizer: nnx.Optimizer, X: jax.Array, Y: jax.Array):
+    """One step; the model is an argument, so that its new state comes back out of the trace."""
+
+    def loss_of(model):
+        return optax.softmax_cross_entropy_with_integer_labels(model(X), Y).mean()
+
+    loss, grads = nnx.value_and_grad(loss_of)(model)
+    optimizer.update(model, grads)
+    return loss
+
+
+def val_loss(model: nnx.Module, data) -> float:
+    """Mean cross-entropy per token (nats) on the validation batches of `data`.
+
+    Dropout is off meanwhile, and each sub-module is afterwards as it was. A smaller last batch
+    counts by its size.
+    """
+    total, count = 0.0, 0
+    with eval_mode(model):
+        graphdef, state = nnx.split(model)
+    for X, Y in data.val_dataloader():
+        total, count = total + summed_loss(graphdef, state, X, Y), count + Y.size
+    return float(total) / count
+
+
+@partial(jax.jit, static_argnames="graphdef")
+def summed_loss(graphdef: nnx.GraphDef, state: nnx.State, X: jax.Array, Y: jax.Array):
+    """The cross-entropy of a batch, summed over its tokens."""
+    logits = nnx.merge(graphdef, state)(X)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, Y).sum()
+
+
+def batches(data, num_steps: int):
+    """The first `num_steps` training batches, in as many passes over the data as it takes."""
+    passes = (data.train_dataloader() for _ in repeat(None))
+    return islice(chain.from_iterable(passes), num_steps)
