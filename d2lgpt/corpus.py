@@ -1,10 +1,15 @@
-"""The corpus: *The Time Machine* by H. G. Wells, and what stands in for it."""
+"""The corpus: *The Time Machine* by H. G. Wells, in windows of tokens."""
 
 import re
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
+
+from d2lgpt.checks import check_choice
 from d2lgpt.files import File, find
+from d2lgpt.tokenizer import BPETokenizer, CharTokenizer
 
 TIME_MACHINE = File(
     name="timemachine.txt",
@@ -46,3 +51,115 @@ def decode(file: bytes) -> str:
 def preprocess(text: str) -> str:
     """Put one space for every run of anything but the letters A to Z; make letters lower case."""
     return re.sub("[^A-Za-z]+", " ", text).lower()
+
+
+class TimeMachineWindows:
+    """What the `TimeMachine` of both backends has in common: all but the arrays of a batch.
+
+    A window is `num_steps + 1` tokens in a row: the model reads all but its last token and is to
+    predict all but its first. Window i starts at token i, so that neighbours overlap; they are
+    views of one array and take no memory of their own.
+
+    Args:
+        batch_size, num_steps: the shape of a batch, (batch_size, num_steps).
+        num_train, num_val: the first `num_train` windows are for training, the `num_val` after
+            them for validation; fewer, where the text ends sooner.
+        tokenization: `'char'` or `'bpe'`.
+        vocab_size: for `'bpe'`, the tokens besides the three specials.
+        seed: decides the order of the training windows, in both backends alike.
+
+    Raises:
+        ValueError: for an argument that makes no sense, or a text shorter than one window.
+    """
+
+    source = ""  # where the text is from, in words
+
+    def __init__(
+        self,
+        batch_size: int,
+        num_steps: int,
+        num_train: int = 10000,
+        num_val: int = 5000,
+        tokenization: str = "bpe",
+        vocab_size: int = 1024,
+        seed: int = 0,
+    ):
+        check_choice("tokenization", tokenization, ("char", "bpe"))
+        least = {"batch_size": 1, "num_steps": 1, "num_train": 1, "num_val": 0}
+        given = (batch_size, num_steps, num_train, num_val)
+        for (name, low), value in zip(least.items(), given, strict=True):
+            if value < low:
+                raise ValueError(f"{name} must be {low} or more, not {value}")
+        self.batch_size, self.num_steps = batch_size, num_steps
+        text = self._preprocess(self._download())
+        char = tokenization == "char"
+        self.vocab = CharTokenizer(text) if char else BPETokenizer(text, vocab_size)
+        self.tokens = np.array(self.vocab.encode(text), dtype=np.int64)
+        if len(self.tokens) <= num_steps:
+            raise ValueError(
+                f"the text has {len(self.tokens)} tokens, but a window of num_steps={num_steps} "
+                f"needs {num_steps + 1}: use a longer text or fewer steps"
+            )
+        windows = np.lib.stride_tricks.sliding_window_view(self.tokens, num_steps + 1)
+        self.train_windows = windows[:num_train]
+        self.val_windows = windows[num_train : num_train + num_val]
+        self._rng = np.random.default_rng(seed)
+
+    def _download(self) -> str:
+        text, self.source = time_machine()
+        return text
+
+    def _preprocess(self, text: str) -> str:
+        return preprocess(text)
+
+
+class Batches:
+    """Windows in batches (X, Y): X without the last token of each window, Y without the first.
+
+    Can be gone through many times: `for X, Y in batches`.
+
+    Args:
+        windows: (windows, num_steps + 1).
+        batch_size: windows in a batch.
+        array: makes an array of the backend from X, and from Y.
+        rng: draws a new order each time; without it, the windows come as they are.
+        drop_last: leave out the last batch if it is smaller than the others.
+
+    Raises:
+        ValueError: if there is not one batch.
+    """
+
+    def __init__(
+        self,
+        windows: np.ndarray,
+        batch_size: int,
+        array: Callable = np.asarray,
+        rng: np.random.Generator | None = None,
+        drop_last: bool = False,
+    ):
+        if len(windows) < (batch_size if drop_last else 1):
+            raise ValueError(
+                f"{len(windows)} windows do not fill one batch of {batch_size}: "
+                "use a longer text, fewer training windows before these, or a smaller batch"
+            )
+        self._windows, self._array = windows, array
+        self._indices = (len(windows), batch_size, rng, drop_last)
+
+    def __len__(self) -> int:
+        count, batch_size, _, drop_last = self._indices
+        return count // batch_size if drop_last else -(-count // batch_size)
+
+    def __iter__(self) -> Iterator[tuple]:
+        for rows in index_batches(*self._indices):
+            yield self._array(self._windows[rows, :-1]), self._array(self._windows[rows, 1:])
+
+
+def index_batches(
+    count: int, batch_size: int, rng: np.random.Generator | None, drop_last: bool
+) -> Iterator[np.ndarray]:
+    """The numbers below `count` in batches, in an order that `rng` draws if there is one."""
+    order = np.arange(count) if rng is None else rng.permutation(count)
+    for start in range(0, count, batch_size):
+        rows = order[start : start + batch_size]
+        if len(rows) == batch_size or not drop_last:
+            yield rows
