@@ -6,7 +6,7 @@ framework; it uses the ones that its caller has.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,11 +14,19 @@ import numpy as np
 
 
 @dataclass
+class Stored:
+    """A value in a file: `read()` gives it as a NumPy array that nobody else writes to."""
+
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
+
+
+@dataclass
 class Parameter:
     """One parameter of a module, seen as PyTorch would name and orient it."""
 
     path: str  # where it is in its own module, for messages
-    value: Any  # torch.nn.Parameter or nnx.Param; a NumPy array if it comes from a file
+    value: Any  # torch.nn.Parameter or nnx.Param; `Stored` if it is in a file
     transposed: bool  # (in, out) as an NNX kernel is, where PyTorch has (out, in)
     names: set[str] = field(default_factory=set)  # all its names in PyTorch's terms; > 1 if tied
 
@@ -131,9 +139,9 @@ def pair(source: list[Parameter], target: list[Parameter]) -> list[tuple[Paramet
 def write(target, pairs: list[tuple[Parameter, Parameter]]) -> None:
     """Write the first of each pair into the second, a parameter of the module `target`.
 
-    A parameter that is concrete keeps its dtype and device. An abstract one becomes concrete; it
-    takes over the memory of a NumPy array where dtype and orientation allow (PyTorch: always;
-    JAX: if the array starts at a multiple of 64 bytes), and copies anything else.
+    A parameter that is concrete keeps its dtype and device, an abstract one becomes concrete. It
+    shares no memory with another module; with a file it may, where dtype and orientation allow.
+    What is stored is read one by one, so no more than one array of it is in memory beside both.
 
     Raises:
         ValueError: before anything is written, if an abstract target has state that nobody fills.
@@ -146,7 +154,7 @@ def write(target, pairs: list[tuple[Parameter, Parameter]]) -> None:
 
 def is_abstract(value) -> bool:
     """Whether a parameter has a shape and a dtype, but no memory."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, Stored):
         return False
     if is_torch_tensor(value):
         return value.is_meta
@@ -186,7 +194,7 @@ def _write_torch(target, pairs) -> None:
                 tensor = tensor.T
             if to.value.is_meta:
                 tensor = tensor.to(to.value.dtype)
-                if isinstance(match.value, np.ndarray):
+                if isinstance(match.value, Stored):
                     tensor = tensor.contiguous()
                 else:  # share no memory with the source
                     tensor = tensor.clone(memory_format=torch.contiguous_format)
@@ -228,19 +236,20 @@ def _to_torch(value):
         return value.detach()
     import torch
 
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(value)
+    if isinstance(value, Stored):
+        return torch.from_numpy(value.read())
     import jax
 
     return torch.from_dlpack(jax.device_put(_read_nnx(value), jax.devices("cpu")[0]))
 
 
 def _to_jax(value, dtype, transpose: bool):
-    """A JAX array of the numbers of a parameter, which it shares with NumPy arrays only."""
+    """A JAX array of the numbers of a parameter, which shares memory with a file at most."""
     import jax.numpy as jnp
 
-    if isinstance(value, np.ndarray):
-        return jnp.asarray(value.T if transpose else value, dtype=dtype)
+    if isinstance(value, Stored):
+        array = value.read()
+        return jnp.asarray(array.T if transpose else array, dtype=dtype)
     if not is_torch_tensor(value):
         array = _read_nnx(value)
         return jnp.array(array.T if transpose else array, dtype=dtype, copy=True)

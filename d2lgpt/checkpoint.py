@@ -1,0 +1,360 @@
+"""The file in which GPT-2 was released: its layout, how to read it, and random files like it.
+
+A released file holds the two embedding tables `wte` and `wpe`, the blocks `h.0`, `h.1`, ..., and
+the final norm `ln_f`, in the safetensors format: a short header with the name, type, shape and
+place of each tensor, then the numbers. Three things about it are special:
+
+- Linear weights are stored (in, out), as OpenAI's Conv1D layer has them. That is how an NNX
+  kernel is; a PyTorch weight is (out, in).
+- `attn.c_attn` is query, key and value in one, side by side along the last axis.
+- There is no output head: it is the token table `wte`. And there is a tensor that no model
+  needs, the causal mask `attn.bias` of each block.
+
+This module imports neither PyTorch nor JAX. It never reads pickle files, which can run code.
+"""
+
+import json
+import math
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from d2lgpt.config import check_config
+from d2lgpt.parameters import Parameter, Stored, pair, parameters
+
+_MASK = re.compile(r"h\.\d+\.attn\.bias")
+_IGNORED = re.compile(r"h\.\d+\.attn\.masked_bias")
+
+# Of each block, what the file has beside the mask: name -> shape in units of D = emb_dim.
+_BLOCK = {
+    "ln_1.weight": (1,),
+    "ln_1.bias": (1,),
+    "attn.c_attn.weight": (1, 3),
+    "attn.c_attn.bias": (3,),
+    "attn.c_proj.weight": (1, 1),
+    "attn.c_proj.bias": (1,),
+    "ln_2.weight": (1,),
+    "ln_2.bias": (1,),
+    "mlp.c_fc.weight": (1, 4),
+    "mlp.c_fc.bias": (4,),
+    "mlp.c_proj.weight": (4, 1),
+    "mlp.c_proj.bias": (1,),
+}
+
+#: Where the tensors go in Part I's `GPTModel`: the layer of the file -> the layer of the model.
+#: Three layers for one: the thirds of `c_attn`, in this order. Names of both backends are those of
+#: PyTorch (NNX says `kernel` or `embedding` where PyTorch says `weight`).
+GPT_MODEL_NAMES = {
+    "wte": "tok_emb",
+    "wpe": "pos_emb",
+    "h.{}.ln_1": "trf_blocks.{}.norm1",
+    "h.{}.attn.c_attn": (
+        "trf_blocks.{}.att.W_query",
+        "trf_blocks.{}.att.W_key",
+        "trf_blocks.{}.att.W_value",
+    ),
+    "h.{}.attn.c_proj": "trf_blocks.{}.att.out_proj",
+    "h.{}.ln_2": "trf_blocks.{}.norm2",
+    "h.{}.mlp.c_fc": "trf_blocks.{}.ff.layers.0",
+    "h.{}.mlp.c_proj": "trf_blocks.{}.ff.layers.2",
+    "ln_f": "final_norm",
+}
+
+#: The same for Part II's `GPT`, whose attention keeps query, key and value in one layer too.
+GPT_NAMES = {
+    "wte": "token_emb",
+    "wpe": "pos_emb",
+    "h.{}.ln_1": "blks.{}.norm1",
+    "h.{}.attn.c_attn": "blks.{}.attention.W_qkv",
+    "h.{}.attn.c_proj": "blks.{}.attention.W_o",
+    "h.{}.ln_2": "blks.{}.norm2",
+    "h.{}.mlp.c_fc": "blks.{}.ffn.W_1",
+    "h.{}.mlp.c_proj": "blks.{}.ffn.W_2",
+    "ln_f": "norm",
+}
+
+
+def gpt2_layout(cfg: dict) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every tensor in a released file for the configuration `cfg`.
+
+    For the 124M configuration: 160 tensors, 137,022,720 numbers (12 masks among them).
+    The heads leave no trace in the file, nor do `drop_rate` and `qkv_bias` (there are biases).
+
+    Raises:
+        ValueError: for an impossible configuration.
+    """
+    check_config(cfg)
+    D, T = cfg["emb_dim"], cfg["context_length"]
+    layout = {"wte.weight": (cfg["vocab_size"], D), "wpe.weight": (T, D)}
+    for i in range(cfg["n_layers"]):
+        layout[f"h.{i}.attn.bias"] = (1, 1, T, T)  # the mask
+        for name, shape in _BLOCK.items():
+            layout[f"h.{i}.{name}"] = tuple(n * D for n in shape)
+    return {**layout, "ln_f.weight": (D,), "ln_f.bias": (D,)}
+
+
+def write_random_gpt2(path: str | Path, cfg: dict, seed: int = 0) -> Path:
+    """Write a file in exactly the released layout, with random numbers in float32.
+
+    It is for tests of shape, speed and memory. Every tensor matters to the logits: weights have
+    the standard deviation 1 / sqrt(in), scales lie around 1, biases around 0. The same seed gives
+    the same numbers. One tensor at a time is in memory; the file gets its name when it is whole.
+
+    Raises:
+        ValueError: for an impossible configuration.
+    """
+    path = Path(path)
+    layout = gpt2_layout(cfg)
+    rng = np.random.default_rng(seed)
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, shape in layout.items():
+        start, end = end, end + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": (start, end)}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the numbers start at a multiple of 8 bytes
+    handle, partial = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(len(text).to_bytes(8, "little") + text)
+            for name, shape in layout.items():
+                stream.write(_random(name, shape, rng).astype("<f4", copy=False).data)
+        Path(partial).replace(path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _random(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    if len(shape) == 4:
+        return np.tri(shape[-1], dtype=np.float32).reshape(shape)
+    numbers = rng.standard_normal(shape, dtype=np.float32)
+    if len(shape) == 1:
+        numbers *= np.float32(0.1)
+        return numbers + np.float32("ln_" in name and name.endswith("weight"))
+    fan_in = shape[1] if name in ("wte.weight", "wpe.weight") else shape[0]
+    numbers *= np.float32(fan_in**-0.5)
+    return numbers
+
+
+class Checkpoint:
+    """A GPT-2 file, open for reading: `checkpoint[name]` is the array of one tensor.
+
+    The file is memory-mapped: opening it reads the header only, and an array is a view of the
+    file's pages (which the system reads when they are looked at). Writing to an array changes
+    this process's copy of the page, never the file. A bfloat16 tensor, for which NumPy has no
+    type, comes as float32, and a tensor that does not start at a multiple of its item size (old
+    files have such) as a copy. Leave the file as it is while arrays of it live: replace it, do
+    not write into it.
+
+    Names are normalised: a prefix `transformer.` is cut off. The masks `attn.bias`, which no model
+    needs, are in `masks`, not in `shapes`; `attn.masked_bias` of some files is in neither.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is no safetensors file, or holds other types than floating-point ones.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        if not self.path.is_file():
+            hint = "is a folder" if self.path.is_dir() else "does not exist"
+            raise FileNotFoundError(f"{self.path} {hint}: give the path of a safetensors file")
+        start, header = _read_header(self.path)
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.masks: dict[str, tuple[int, ...]] = {}
+        self._entries = {}
+        for full_name, entry in header.items():
+            name = full_name.removeprefix("transformer.")
+            if name in self.shapes or name in self.masks:
+                raise ValueError(f"{self.path} holds {name} twice, with and without a prefix")
+            if _IGNORED.fullmatch(name):
+                continue
+            if _MASK.fullmatch(name):
+                self.masks[name] = tuple(entry["shape"])
+                continue
+            if entry["dtype"] not in _DTYPES:
+                raise ValueError(
+                    f"{name} in {self.path} is of type {entry['dtype']}: "
+                    f"only {', '.join(_DTYPES)} can be loaded"
+                )
+            self.shapes[name] = tuple(entry["shape"])
+            self._entries[name] = entry["dtype"], start + entry["data_offsets"][0]
+        # "c": copy on write.
+        self._bytes = np.memmap(self.path, np.uint8, mode="c").view(np.ndarray)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        kind, offset = self._entries[name]
+        array = np.ndarray(self.shapes[name], _DTYPES[kind], self._bytes, offset)
+        if not array.flags.aligned:
+            array = array.copy()
+        if kind == "BF16":  # the upper half of a float32
+            array = array.astype(np.uint32)
+            array <<= 16
+            array = array.view(np.float32)
+        return array
+
+
+_DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+def _read_header(path: Path) -> tuple[int, dict]:
+    """Where the numbers start, and the header's entries, of a file that is whole and valid."""
+    try:
+        with safe_open(path, framework="np"):  # checks the header, and the length against it
+            pass
+    except SafetensorError as error:
+        raise ValueError(f"{path} is {_what_it_is(path)} ({error})") from None
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(length))
+    header.pop("__metadata__", None)
+    return 8 + length, header
+
+
+def _what_it_is(path: Path) -> str:
+    with path.open("rb") as stream:
+        start = stream.read(256).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith((b"<!doctype", b"<html", b"<?xml")):
+        return "a web page saved under this name: download the file again"
+    if start.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer, not the file that it points to: download the file again"
+    if start.startswith((b"pk\x03\x04", b"\x80")):
+        return (
+            "a pickle file, which is never opened, because it can run code: "
+            "download the safetensors file instead"
+        )
+    return "no whole safetensors file, perhaps cut short: download the file again"
+
+
+def pair_gpt2(checkpoint: Checkpoint, model) -> list[tuple[Parameter, Parameter]]:
+    """Pairs (tensor, or third of a tensor, of the file; parameter of the model), all checked.
+
+    `model` is a `GPTModel` or `GPT` of either backend, or a class with the same attributes; it may
+    be abstract. Nothing is written. The output head of a `GPTModel` has no pair: it is to become
+    the token table. A file may bring an `lm_head.weight` if that is `wte.weight` once more.
+
+    Raises:
+        TypeError: if the model is neither of the two.
+        ValueError: if the model is not built as GPT-2 is, and if the file does not fit it: names
+            each tensor that is missing, surplus or of another shape, with both shapes. Also for
+            an `lm_head.weight` of its own, which a model with a tied head has no place for.
+    """
+    names, options = _names(model)
+    targets = [p for p in parameters(model) if p.names != {"out_head.weight"}]
+    shapes = {name: p.shape for p in targets for name in p.names}
+    layout, pieces = _layout_for(model, names, shapes), {}
+    for name in layout:
+        if not _MASK.fullmatch(name):
+            pieces[name] = _pieces(name, names, shapes)
+    _check_model(model, pieces, targets, options)
+    _check_file(checkpoint, layout)
+
+    sources = [
+        Parameter(
+            path=name if len(to) == 1 else f"{name} (part {i + 1} of {len(to)})",
+            value=_stored(checkpoint, name, i, len(to)),
+            transposed=name.endswith(".weight") and ".c_" in name,  # Conv1D: (in, out)
+            names={to[i]},
+        )
+        for name, to in pieces.items()
+        for i in range(len(to))
+    ]
+    return pair(sources, targets)
+
+
+def _stored(checkpoint: Checkpoint, name: str, i: int, parts: int) -> Stored:
+    """Part `i` of a tensor, split along its last axis."""
+    *first, last = checkpoint.shapes[name]
+    width = last // parts
+    return Stored(
+        shape=(*first, width),
+        read=lambda: checkpoint[name][..., i * width : (i + 1) * width],
+    )
+
+
+def _names(model) -> tuple[dict, str]:
+    """The table of names for a model, and the options with which it is GPT-2."""
+    if all(hasattr(model, name) for name in ("tok_emb", "trf_blocks", "out_head")):
+        return GPT_MODEL_NAMES, "qkv_bias=True"
+    if all(hasattr(model, name) for name in ("token_emb", "blks", "norm")):
+        return GPT_NAMES, "pos='learned', norm='layer', act='gelu', pre_norm=True, bias=True"
+    raise TypeError(f"GPT-2 loads into a GPTModel or a GPT, not into a {type(model).__name__}")
+
+
+def _blocks(model):
+    blocks = model.trf_blocks if hasattr(model, "trf_blocks") else model.blks
+    return getattr(blocks, "layers", blocks)  # NNX: Sequential.layers
+
+
+def _layout_for(model, names: dict, shapes: dict) -> dict[str, tuple[int, ...]]:
+    vocab_size, emb_dim = shapes[f"{names['wte']}.weight"]
+    context_length, _ = shapes.get(f"{names['wpe']}.weight", (1, emb_dim))
+    sizes = {"vocab_size": vocab_size, "context_length": context_length, "emb_dim": emb_dim}
+    rest = {"n_heads": 1, "drop_rate": 0.0, "qkv_bias": True}  # leave no trace in the layout
+    return gpt2_layout({**sizes, "n_layers": len(_blocks(model)), **rest})
+
+
+def _pieces(name: str, names: dict, shapes: dict) -> list[str]:
+    """The parameters of the model that a tensor of the file goes into, side by side."""
+    layer, _, kind = name.rpartition(".")
+    i = next(iter(re.findall(r"^h\.(\d+)\.", name)), "")
+    to = names[re.sub(r"^h\.\d+\.", "h.{}.", layer)]
+    layers = [part.format(i) for part in ([to] if isinstance(to, str) else to)]
+    own = {"weight": "scale", "bias": "shift"}[kind]  # what Part I's LayerNorm calls them
+    return [f"{part}.{own if f'{part}.{own}' in shapes else kind}" for part in layers]
+
+
+def _check_model(model, pieces: dict, targets: list[Parameter], options: str) -> None:
+    wanted = {piece for part in pieces.values() for piece in part}
+    there = {name for p in targets for name in p.names}
+    problems = [f"it has no {name}" for name in sorted(wanted - there)]
+    problems += [f"it has {p}" for p in targets if not p.names & wanted]
+    if not getattr(_blocks(model)[0], "pre_norm", True):
+        problems.append("its blocks normalize after the shortcut")
+    if problems:
+        raise ValueError(
+            f"the model is not built as GPT-2 is, nothing was loaded: build it with {options}"
+            + _listed(problems)
+        )
+
+
+def _check_file(checkpoint: Checkpoint, layout: dict[str, tuple[int, ...]]) -> None:
+    masks = {name: shape for name, shape in layout.items() if _MASK.fullmatch(name)}
+    head = {"lm_head.weight": layout["wte.weight"]}
+    needed = {name: shape for name, shape in layout.items() if name not in masks}
+    allowed = {**needed, **masks, **head}
+    found = {**checkpoint.masks, **checkpoint.shapes}
+    problems = []
+    for name, shape in needed.items():
+        if name not in found:
+            problems.append(f"{name} is missing: the model needs it with shape {shape}")
+    for name, shape in found.items():
+        if name not in allowed:
+            problems.append(f"{name} of shape {shape} is surplus: the model has no place for it")
+        elif shape != allowed[name]:
+            problems.append(
+                f"{name} has shape {shape} in the file, but the model needs {allowed[name]}"
+            )
+    if (
+        not problems
+        and "lm_head.weight" in found
+        and not np.array_equal(checkpoint["lm_head.weight"], checkpoint["wte.weight"])
+    ):
+        problems.append(
+            f"lm_head.weight {found['lm_head.weight']} holds other numbers than wte.weight: "
+            "GPT-2's head is its token table, and the model has no place for another"
+        )
+    if problems:
+        raise ValueError(
+            f"{checkpoint.path} does not fit the model, nothing was loaded:" + _listed(problems)
+        )
+
+
+def _listed(problems: list[str]) -> str:
+    more = [f"and {len(problems) - 10} more"] if len(problems) > 10 else []
+    return "".join(f"\n  {problem}" for problem in problems[:10] + more)
