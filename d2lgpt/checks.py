@@ -8,7 +8,7 @@ are checked wherever they are there to be looked at.
 
 import sys
 
-from d2lgpt.config import check_config
+from d2lgpt.config import check_config, check_rate, check_whole
 
 __all__ = [
     "check_choice",
@@ -35,12 +35,13 @@ def check_length(length: int, context_length: int) -> None:
 
 def check_heads(d_out: int, num_heads: int, dropout: float) -> None:
     """Raise ValueError unless `num_heads` heads share the width `d_out` evenly."""
-    if num_heads < 1 or d_out < 1 or d_out % num_heads:
+    check_whole("num_heads", num_heads)
+    check_whole("d_out", d_out)
+    if d_out % num_heads:
         raise ValueError(
             f"num_heads must divide d_out: {d_out} is not a multiple of {num_heads} heads"
         )
-    if not 0 <= dropout <= 1:
-        raise ValueError(f"dropout must be a rate between 0 and 1, not {dropout!r}")
+    check_rate("dropout", dropout)
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -62,24 +63,33 @@ def check_token_ids(ids, vocab_size: int, context_length: int) -> None:
     """Raise unless `ids` is a batch of token ids that a model can take.
 
     Args:
-        ids: (batch, tokens), integers, an array of either backend.
+        ids: (batch, tokens), int32 or int64, an array of either backend. No smaller integers:
+            PyTorch looks none up, and a token that is generated would not fit into them.
         vocab_size: ids must lie in [0, vocab_size). Not checked where the values are unknown:
             while JAX traces or PyTorch compiles, and on the meta device.
         context_length: the most tokens of a row.
 
     Raises:
-        ValueError: for another number of axes, an empty or too long row, an id out of range.
-        TypeError: for ids that are not integers.
+        ValueError: for another number of axes, an empty batch, an empty or too long row, an id
+            out of range.
+        TypeError: for a list, and for an array of another dtype.
     """
+    if not hasattr(ids, "dtype"):
+        raise TypeError(
+            "token ids must be an array, for example torch.tensor([[1, 2]]) or "
+            f"jnp.array([[1, 2]]), not a {type(ids).__name__}"
+        )
     if len(ids.shape) != 2:
         raise ValueError(
             f"token ids must have the shape (batch, tokens), not {tuple(ids.shape)}: "
             "stack sequences, or add a batch axis with ids[None]"
         )
-    if not any(kind in str(ids.dtype) for kind in ("int32", "int64", "int16", "int8")):
-        raise TypeError(f"token ids must be integers, not {ids.dtype}")
+    if str(ids.dtype).removeprefix("torch.") not in ("int32", "int64"):
+        raise TypeError(f"token ids must be int32 or int64 integers, not {ids.dtype}")
+    if ids.shape[0] == 0:
+        raise ValueError("the batch is empty: give at least one sequence")
     check_length(ids.shape[1], context_length)
-    if _has_values(ids) and ids.shape[0]:
+    if _has_values(ids):
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= vocab_size:
             raise ValueError(
@@ -94,13 +104,13 @@ def check_generation(ids, max_new_tokens: int, context_size: int, model=None) ->
     The prompt may be longer than the context: the model sees its last `context_size` tokens.
     If the model has tables `tok_emb` and `pos_emb`, they bound the ids and the context.
     """
-    if max_new_tokens < 0:
-        raise ValueError(f"max_new_tokens must be 0 or more, not {max_new_tokens}")
+    check_whole("max_new_tokens", max_new_tokens, least=0)
+    check_whole("context_size", context_size)
     positions = getattr(getattr(model, "pos_emb", None), "num_embeddings", context_size)
-    if not 1 <= context_size <= positions:
+    if context_size > positions:
         raise ValueError(
-            f"context_size must lie between 1 and the model's context length, "
-            f"{positions}, not {context_size}"
+            f"context_size must not exceed the model's context length, {positions}, "
+            f"but is {context_size}"
         )
     vocab_size = getattr(getattr(model, "tok_emb", None), "num_embeddings", sys.maxsize)
     check_token_ids(ids, vocab_size, context_length=sys.maxsize)

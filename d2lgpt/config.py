@@ -58,12 +58,8 @@ def check_config(cfg: dict) -> dict:
             f"the entries are {', '.join(GPT_CONFIG_124M)}"
         )
     for key in ("vocab_size", "context_length", "emb_dim", "n_heads", "n_layers"):
-        value = cfg[key]
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{key} must be a whole number of at least 1, not {value!r}")
-    rate = cfg["drop_rate"]
-    if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 <= rate <= 1:
-        raise ValueError(f"drop_rate must be a number between 0 and 1, not {rate!r}")
+        check_whole(key, cfg[key])
+    check_rate("drop_rate", cfg["drop_rate"])
     if not isinstance(cfg["qkv_bias"], bool):
         raise ValueError(f"qkv_bias must be True or False, not {cfg['qkv_bias']!r}")
     if cfg["emb_dim"] % cfg["n_heads"]:
@@ -71,3 +67,15 @@ def check_config(cfg: dict) -> dict:
             f"n_heads must divide emb_dim: {cfg['emb_dim']} is not a multiple of {cfg['n_heads']}"
         )
     return cfg
+
+
+def check_whole(name: str, value: int, least: int = 1) -> None:
+    """Raise ValueError unless `value` is an int (Python's or NumPy's) of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
+def check_rate(name: str, value: float) -> None:
+    """Raise ValueError unless `value` is a number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}")

@@ -30,6 +30,8 @@ WRONG = [
     (np.array([[1, 50]]), ValueError, "token id 50 is outside.*0 to 49"),
     (np.array([[-1, 4]]), ValueError, "token id -1 is outside"),
     (np.array([[1.0, 4.0]], dtype="float32"), TypeError, "integers, not .*float32"),
+    (np.zeros((0, 3), dtype=int), ValueError, "the batch is empty"),
+    (np.array([[1, 4]], dtype="uint8"), TypeError, "int32 or int64 integers, not .*uint8"),
 ]
 
 
@@ -63,12 +65,17 @@ def test_a_compiled_model_runs_in_pytorch():
 
 
 @both
-@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
-def test_any_integer_dtype_works(backend, dtype):
-    if backend is not JAX and dtype == "uint8":
-        pytest.skip("torch.nn.Embedding takes int32 and int64 only")
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_both_usual_integers_work(backend, dtype):
     ids = backend.array(np.array([[1, 2]], dtype=dtype))
     assert make(backend)(ids).shape == (1, 2, 50)
+
+
+@both
+@models
+def test_ids_straight_from_the_tokenizer_are_no_array(backend, name):
+    with pytest.raises(TypeError, match=r"must be an array.*jnp\.array.*not a list"):
+        make(backend, name)([[1, 2]])
 
 
 @both
@@ -87,7 +94,10 @@ def test_an_impossible_configuration_is_named(backend, name, entry, value):
     [
         ({"num_heads": 5}, "24 is not a multiple of 5"),
         ({"num_heads": 0}, "num_heads"),
+        ({"num_heads": 24 / 8}, "num_heads must be a whole number.*3.0"),
+        ({"num_heads": None}, "num_heads must be a whole number.*None"),
         ({"dropout": -1}, "dropout"),
+        ({"dropout": None}, "dropout.*None"),
     ],
 )
 def test_impossible_attention_is_named(backend, changes, message):

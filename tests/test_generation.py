@@ -111,6 +111,8 @@ def test_no_graph_is_kept(pair):
         (np.array([[1, -2]]), 3, 12, "token id -2"),
         (np.array([1, 2]), 3, 12, r"\(batch, tokens\)"),
         (np.array([[1, 2]]), -1, 12, "max_new_tokens.*-1"),
+        (np.array([[1, 2]]), 3.0, 12, "max_new_tokens must be a whole number.*3.0"),
+        (np.array([[1, 2]]), 3, 1024 / 2, "context_size must be a whole number.*512.0"),
         (np.array([[1, 2]]), 3, 0, "context_size.*0"),
         (np.array([[1, 2]]), 3, 13, "context_size.*12.*13"),
     ],
@@ -120,6 +122,14 @@ def test_impossible_calls(backend, pair, prompt, new, context, message):
         backend.scratch.generate_text_simple(
             pair[backend.name], backend.array(prompt), new, context
         )
+
+
+@both
+def test_a_dtype_that_cannot_hold_the_ids_is_an_error(backend, pair):
+    """In uint8 token 300 would come back as 44, and the mark for NaN as token 255."""
+    with pytest.raises(TypeError, match=r"int32 or int64 integers, not .*uint8"):
+        prompt = backend.array(np.array([[1, 2]], dtype="uint8"))
+        backend.scratch.generate_text_simple(pair[backend.name], prompt, 3, 12)
 
 
 @both
@@ -143,7 +153,8 @@ def test_one_compilation_for_any_number_of_tokens():
     assert compiled() == before + 1
     generate(prompt, max_new_tokens=40)
     assert compiled() == before + 2  # one for the buffer of this size, not one for each token
-    again = fresh_compilations(lambda: generate(prompt + 1, max_new_tokens=40))
+    other = prompt + 1  # outside: this sum is compiled too, if no test before asked for one
+    again = fresh_compilations(lambda: generate(other, max_new_tokens=40))
     assert again == 0
     generate(prompt[:, :2], max_new_tokens=41)  # another prompt, the same buffer
     assert compiled() == before + 2
