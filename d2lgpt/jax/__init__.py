@@ -11,10 +11,22 @@ except ModuleNotFoundError as error:
 from d2lgpt.bridge import fall_through as _fall_through
 from d2lgpt.jax.census import count_parameters
 from d2lgpt.jax.corpus import TimeMachine
+from d2lgpt.jax.gpt import GPT, FeedForward, TransformerBlock
 from d2lgpt.jax.modes import eval_mode
+from d2lgpt.jax.training import train_lm, val_loss
 from d2lgpt.tokenizer import BPETokenizer
 
-__all__ = ["BPETokenizer", "TimeMachine", "count_parameters", "eval_mode"]
+__all__ = [
+    "GPT",
+    "BPETokenizer",
+    "FeedForward",
+    "TimeMachine",
+    "TransformerBlock",
+    "count_parameters",
+    "eval_mode",
+    "train_lm",
+    "val_loss",
+]
 
 # What this project does not define comes from PyPI's d2l: d2l.plot, d2l.show_heatmaps, ...
 __getattr__, __dir__ = _fall_through(__name__, "d2l.jax")

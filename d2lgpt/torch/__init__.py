@@ -11,9 +11,21 @@ from d2lgpt.bridge import fall_through as _fall_through
 from d2lgpt.tokenizer import BPETokenizer
 from d2lgpt.torch.census import count_parameters
 from d2lgpt.torch.corpus import TimeMachine
+from d2lgpt.torch.gpt import GPT, FeedForward, TransformerBlock
 from d2lgpt.torch.modes import eval_mode
+from d2lgpt.torch.training import train_lm, val_loss
 
-__all__ = ["BPETokenizer", "TimeMachine", "count_parameters", "eval_mode"]
+__all__ = [
+    "GPT",
+    "BPETokenizer",
+    "FeedForward",
+    "TimeMachine",
+    "TransformerBlock",
+    "count_parameters",
+    "eval_mode",
+    "train_lm",
+    "val_loss",
+]
 
 # What this project does not define comes from PyPI's d2l: d2l.plot, d2l.show_heatmaps, ...
 __getattr__, __dir__ = _fall_through(__name__, "d2l.torch")
