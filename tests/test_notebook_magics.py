@@ -98,3 +98,45 @@ def test_what_is_defined_can_be_listed(run):
     run("%%pytorch\nmodel = 1")
     assert "PyTorch: model" in run("PyTorch")
     assert "model" in run("dir(PyTorch)")
+
+
+def test_a_name_bound_to_the_very_object_of_the_shared_name_is_the_backends_own(run):
+    run("import math\nseed = 1")
+    run("%%pytorch\nimport math\nseed = 1")  # small integers and modules exist once
+    assert "(1, 3.14" in run("PyTorch.seed, PyTorch.math.pi")
+    run("seed = 2")
+    assert "1" in run("%%pytorch\nseed")
+
+
+def test_a_branch_not_taken_binds_nothing(run):
+    run("device = 'cpu'")
+    run("%%pytorch\nif False:\n    device = 'gpu'")
+    run("device = 'tpu'")
+    assert "tpu" in run("%%pytorch\ndevice")
+
+
+def test_a_function_called_from_outside_sees_the_shared_names_of_now(run):
+    run("cfg = 1")
+    run("%%pytorch\ndef read():\n    return cfg")
+    run("cfg = 2")
+    assert "2" in run("PyTorch.read()")
+    assert "3" in run("cfg = 3\nPyTorch.read()")
+
+
+def test_any_name_can_be_looked_up(run):
+    run("%%pytorch\nrun = 5\nload = 6")
+    assert "(5, 6)" in run("PyTorch.run, PyTorch.load")
+
+
+def test_names_of_a_backend_are_set_in_its_cells_only(run):
+    run("%%jax\nmodel = 1")
+    with pytest.raises(AttributeError, match="set model in a %%jax cell"):
+        run("JAX.model = 2")
+    assert "1" in run("JAX.model")
+
+
+def test_a_cell_may_look_into_its_own_backend(run):
+    run("y = 1")
+    run("%%pytorch\nmodel = 1")
+    assert "(5, 6, 1)" in run("%%pytorch\nx, y = 5, 6\nold = PyTorch.model\nx, y, old")
+    assert "(5, 6)" in run("%%pytorch\nx, y")
