@@ -63,6 +63,8 @@ def parameters(module) -> list[Parameter]:
     for name, path, value, transposed in found:
         parameter = found_once.setdefault(id(value), Parameter(path, value, transposed))
         parameter.names.add(name)
+    if _is_nnx(module):
+        _check_all_found(module, found_once)
     return list(found_once.values())
 
 
@@ -101,6 +103,18 @@ def _walk_nnx(node, name: tuple = (), path: tuple = ()) -> Iterator[tuple[str, s
         to = names.get(key, str(key))
         for *found, transposed in _walk_nnx(child, (*name, to), (*path, str(key))):
             yield *found, transposed or (key == "kernel" and to == "weight")
+
+
+def _check_all_found(module, found: dict[int, Parameter]) -> None:
+    """Raise ValueError if an NNX module keeps a parameter where `_walk_nnx` does not look."""
+    from flax import nnx
+
+    for path, node in nnx.iter_graph(module):
+        if isinstance(node, nnx.Param) and id(node) not in found:
+            raise ValueError(
+                f"{type(module).__name__} keeps the parameter {'.'.join(map(str, path))} in a "
+                "container without counterpart in PyTorch: use modules, lists and dicts"
+            )
 
 
 def pair(source: list[Parameter], target: list[Parameter]) -> list[tuple[Parameter, Parameter]]:
@@ -216,12 +230,12 @@ def _write_nnx(target, pairs) -> None:
         if not isinstance(variable, nnx.RngState):
             kind = type(variable).__name__
             raise ValueError(f"the abstract target has a {kind} that nobody can fill")
+    default = jax.numpy.zeros(()).sharding  # where JAX puts new arrays
     for match, to in pairs:
         old = _read_nnx(to.value)
         array = _to_jax(match.value, old.dtype, transpose=match.transposed != to.transposed)
-        if not is_abstract(to.value):
-            array = jax.device_put(array, old.sharding)
-        _assign_nnx(to.value, array)
+        sharding = default if is_abstract(to.value) else old.sharding
+        _assign_nnx(to.value, jax.device_put(array, sharding))
     for i, variable in enumerate(abstract):
         old = _read_nnx(variable)
         key = jax.random.fold_in(jax.random.key(0), i)

@@ -1,5 +1,10 @@
 """Carrying weights over, and comparing arrays."""
 
+import dataclasses
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,6 +67,22 @@ def test_no_memory_is_shared_with_a_pytorch_source():
             for parameter in a.parameters():
                 parameter.mul_(1.5)
         assert max_abs_diff(logits(b), before) == 0
+
+
+def test_an_abstract_nnx_target_is_filled_where_jax_puts_new_arrays():
+    """On a machine with a GPU that is the GPU; here two CPU devices play the two."""
+    code = """
+import jax, torch
+from flax import nnx
+from d2lgpt.parity import copy_weights
+jax.config.update("jax_default_device", jax.devices()[1])
+make = lambda: nnx.Linear(2, 3, rngs=nnx.Rngs(0))
+for source in (torch.nn.Linear(2, 3), jax.device_put(make(), jax.devices()[0])):
+    copy = copy_weights(source, nnx.eval_shape(make))
+    assert copy.kernel[...].devices() == {jax.devices()[1]}, copy.kernel[...].devices()
+"""
+    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=env)
 
 
 def test_a_concrete_target_keeps_its_parameter_objects():
@@ -165,6 +186,31 @@ def test_state_that_cannot_be_carried_is_named():
     with pytest.raises(ValueError, match=r"1\.running_mean"):
         copy_weights(source, norm)
     assert all(p.is_meta for p in norm.parameters())
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Pair:
+    first: nnx.Param
+
+
+class Hiding(nnx.Module):
+    """Keeps a parameter in a container that has no counterpart in PyTorch."""
+
+    def __init__(self):
+        self.layer = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+        self.pair = nnx.data(Pair(nnx.Param(jnp.zeros(2))))
+
+
+def test_no_parameter_is_passed_over_in_silence():
+    class Twin(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 2)
+
+    for source, target in [(Twin(), Hiding()), (Hiding(), Twin())]:
+        with pytest.raises(ValueError, match=r"Hiding.*pair\.first"):
+            copy_weights(source, target)
 
 
 def test_what_is_no_module():
