@@ -24,7 +24,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from d2lgpt.config import check_config
-from d2lgpt.parameters import Parameter, Stored, pair, parameters
+from d2lgpt.parameters import Parameter, Stored, check_writable, pair, parameters
 
 _MASK = re.compile(r"h\.\d+\.attn\.bias")
 _IGNORED = re.compile(r"h\.\d+\.attn\.masked_bias")
@@ -190,8 +190,10 @@ class Checkpoint:
     def __getitem__(self, name: str) -> np.ndarray:
         kind, offset = self._entries[name]
         array = np.ndarray(self.shapes[name], _DTYPES[kind], self._bytes, offset)
-        if not array.flags.aligned:
-            array = array.copy()
+        if array.flags.aligned and kind != "BF16":
+            return array
+        # Read rather than viewed: pages of the map would stay in memory beside the copy.
+        array = np.fromfile(self.path, array.dtype, array.size, offset=offset).reshape(array.shape)
         if kind == "BF16":  # the upper half of a float32
             array = array.astype(np.uint32)
             array <<= 16
@@ -252,6 +254,7 @@ def pair_gpt2(checkpoint: Checkpoint, model) -> list[tuple[Parameter, Parameter]
         if not _MASK.fullmatch(name):
             pieces[name] = _pieces(name, names, shapes)
     _check_model(model, pieces, targets, options)
+    check_writable(model)
     _check_file(checkpoint, layout)
 
     sources = [

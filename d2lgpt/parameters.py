@@ -150,6 +150,30 @@ def pair(source: list[Parameter], target: list[Parameter]) -> list[tuple[Paramet
     return pairs
 
 
+def check_writable(target) -> None:
+    """Raise ValueError if `target` is abstract and has state that no parameter can fill."""
+    if _is_torch(target):
+        lost = [name for name, buffer in target.named_buffers() if buffer.is_meta]
+    else:
+        from flax import nnx
+
+        lost = [
+            f"a {type(variable).__name__}"
+            for variable in _abstract_rest(target)
+            if not isinstance(variable, nnx.RngState)
+        ]
+    if lost:
+        raise ValueError(f"the abstract target has state that nobody can fill: {', '.join(lost)}")
+
+
+def _abstract_rest(target) -> list:
+    """What of an NNX module is abstract and no parameter."""
+    from flax import nnx
+
+    variables = [node for _, node in nnx.iter_graph(target) if isinstance(node, nnx.Variable)]
+    return [v for v in variables if is_abstract(v) and not isinstance(v, nnx.Param)]
+
+
 def write(target, pairs: list[tuple[Parameter, Parameter]]) -> None:
     """Write the first of each pair into the second, a parameter of the module `target`.
 
@@ -160,6 +184,7 @@ def write(target, pairs: list[tuple[Parameter, Parameter]]) -> None:
     Raises:
         ValueError: before anything is written, if an abstract target has state that nobody fills.
     """
+    check_writable(target)
     if _is_torch(target):
         _write_torch(target, pairs)
     else:
@@ -197,9 +222,6 @@ def _assign_nnx(variable, array) -> None:
 def _write_torch(target, pairs) -> None:
     import torch
 
-    lost = [name for name, buffer in target.named_buffers() if buffer.is_meta]
-    if lost:
-        raise ValueError(f"the abstract target has buffers that nobody can fill: {', '.join(lost)}")
     fresh = {}
     with torch.no_grad():
         for match, to in pairs:
@@ -224,12 +246,7 @@ def _write_nnx(target, pairs) -> None:
     import jax
     from flax import nnx
 
-    variables = [node for _, node in nnx.iter_graph(target) if isinstance(node, nnx.Variable)]
-    abstract = [v for v in variables if is_abstract(v) and not isinstance(v, nnx.Param)]
-    for variable in abstract:
-        if not isinstance(variable, nnx.RngState):
-            kind = type(variable).__name__
-            raise ValueError(f"the abstract target has a {kind} that nobody can fill")
+    abstract = _abstract_rest(target)
     default = jax.numpy.zeros(()).sharding  # where JAX puts new arrays
     for match, to in pairs:
         old = _read_nnx(to.value)

@@ -15,7 +15,11 @@ import d2lgpt
 ROOT = Path(d2lgpt.__file__).parent
 MODULES = sorted(path.name for path in ROOT.joinpath("torch").glob("*.py"))
 # What only one backend needs, because the frameworks differ. Each has its reason on its page.
-ONLY_JAX = {"scratch.py": ["fill_buffer"]}
+ONLY_JAX = {
+    "loading.py": ["TiedHead"],
+    "scratch.py": ["fill_buffer"],
+    "training.py": ["train_step", "summed_loss"],
+}
 
 
 def public_names(path: Path) -> list[str]:

@@ -44,8 +44,9 @@ def load_gpt2(model: nnx.Module, path: str | Path) -> nnx.Module:
         TypeError: if the model is no GPT.
         ValueError: for a damaged file, and for one that does not fit the model.
     """
-    write(model, pair_gpt2(Checkpoint(path), model))
-    if hasattr(model, "out_head"):
+    pairs = pair_gpt2(Checkpoint(path), model)
+    if hasattr(model, "out_head"):  # first, so that the memory of the old head is free by now
         model.out_head = TiedHead(model.tok_emb)
+    write(model, pairs)
     model.eval()
     return model

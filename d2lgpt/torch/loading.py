@@ -29,7 +29,8 @@ def load_gpt2(model: nn.Module, path: str | Path) -> nn.Module:
         TypeError: if the model is no GPT.
         ValueError: for a damaged file, and for one that does not fit the model.
     """
-    write(model, pair_gpt2(Checkpoint(path), model))
+    pairs = pair_gpt2(Checkpoint(path), model)
+    write(model, pairs)
     if hasattr(model, "out_head"):
         model.out_head.weight = model.tok_emb.weight
     return model.eval()

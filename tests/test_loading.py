@@ -1,0 +1,566 @@
+"""The released GPT-2 file: its layout, and what loading makes of it, whole, odd or damaged."""
+
+import math
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import safetensors.numpy
+import safetensors.torch
+import torch
+from both import BACKENDS, JAX, PYTORCH, randomize, small_config, to_numpy
+from facts import assert_fact
+from flax import nnx
+
+import d2lgpt.checkpoint
+import d2lgpt.jax.gpt
+import d2lgpt.torch.gpt
+from d2lgpt.checkpoint import Checkpoint, gpt2_layout, write_random_gpt2
+from d2lgpt.config import gpt2_config
+from d2lgpt.jax import loading as jax_loading
+from d2lgpt.parameters import parameters
+from d2lgpt.parity import copy_weights, max_abs_diff
+from d2lgpt.torch import loading as torch_loading
+
+CFG = small_config(qkv_bias=True)
+GPT2_OPTIONS = {"pos": "learned", "norm": "layer", "act": "gelu", "pre_norm": True, "bias": True}
+LOAD = {"pytorch": torch_loading.load_gpt2, "jax": jax_loading.load_gpt2}
+GPT = {"pytorch": d2lgpt.torch.gpt.GPT, "jax": d2lgpt.jax.gpt.GPT}
+IDS = np.arange(20).reshape(2, 10) % CFG["vocab_size"]
+
+both_backends = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
+
+
+def gpt_model(backend, **overrides):
+    return backend.scratch.GPTModel({**CFG, **overrides}, **backend.rngs())
+
+
+def gpt(backend, **overrides):
+    sizes = [CFG[key] for key in ("vocab_size", "emb_dim", "n_heads", "n_layers")]
+    options = {"max_len": CFG["context_length"], **GPT2_OPTIONS, **overrides}
+    return GPT[backend.name](*sizes, **options, **backend.rngs())
+
+
+def load(backend, path, make=gpt_model):
+    """Load into an abstract model: nothing of it can be left over."""
+    return LOAD[backend.name](backend.abstract(lambda: make(backend)), path)
+
+
+CALL = {"pytorch": lambda model, ids: model(ids), "jax": nnx.jit(lambda model, ids: model(ids))}
+
+
+def logits(backend, model):
+    return to_numpy(CALL[backend.name](model, backend.array(IDS)))
+
+
+def values(model) -> dict[str, np.ndarray]:
+    """The parameters of a model, by all their names, as PyTorch would have them."""
+    found = {}
+    for p in parameters(model):
+        array = p.value if isinstance(p.value, torch.Tensor) else p.value[...]
+        array = to_numpy(array).copy()
+        found |= dict.fromkeys(sorted(p.names), array.T if p.transposed else array)
+    return found
+
+
+def assert_same(one, other):
+    a, b = values(one), values(other)
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_random_gpt2(tmp_path_factory.mktemp("gpt2") / "model.safetensors", CFG)
+
+
+@pytest.fixture(scope="module")
+def tensors(path):
+    return safetensors.torch.load_file(path)
+
+
+@pytest.fixture(scope="module")
+def judge(path):
+    """The model of another library, loaded by that library from the same file."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        vocab_size=CFG["vocab_size"],
+        n_positions=CFG["context_length"],
+        n_embd=CFG["emb_dim"],
+        n_layer=CFG["n_layers"],
+        n_head=CFG["n_heads"],
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    config.save_pretrained(path.parent)
+    model = transformers.GPT2LMHeadModel.from_pretrained(path.parent).eval()
+    with torch.no_grad():
+        return model(torch.as_tensor(IDS)).logits.numpy()
+
+
+def saved(folder, tensors, name="changed.safetensors"):
+    """A file of other tensors: in memory of their own, as safetensors wants them."""
+    own = {key: value.clone().contiguous() for key, value in tensors.items()}
+    safetensors.torch.save_file(own, folder / name, {"format": "pt"})
+    return folder / name
+
+
+# ---- The layout, and random files in it ----------------------------------------------------------
+
+
+def test_the_layout_of_the_released_file():
+    layout = gpt2_layout(gpt2_config("small"))
+    assert_fact("gpt2.tensors", [len(layout), sum(map(math.prod, layout.values()))])
+    assert layout["h.11.attn.c_attn.weight"] == (768, 2304)
+    assert layout["h.11.mlp.c_fc.weight"] == (768, 3072)
+    assert layout["h.11.mlp.c_proj.weight"] == (3072, 768)
+    assert layout["h.11.attn.bias"] == (1, 1, 1024, 1024)
+
+
+def test_a_random_file_is_in_the_layout(path):
+    found = safetensors.numpy.load_file(path)
+    assert {name: array.shape for name, array in found.items()} == gpt2_layout(CFG)
+    assert {array.dtype for array in found.values()} == {np.dtype(np.float32)}
+    np.testing.assert_array_equal(found["h.1.attn.bias"][0, 0], np.tri(CFG["context_length"]))
+    assert all(array.std() > 0 for array in found.values()), "no tensor may be without effect"
+    with safetensors.safe_open(path, "np") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+def test_the_seed_decides_the_numbers(path, tmp_path):
+    same = write_random_gpt2(tmp_path / "same", CFG, seed=0)
+    other = write_random_gpt2(tmp_path / "other", CFG, seed=1)
+    assert same.read_bytes() == path.read_bytes() != other.read_bytes()
+
+
+def test_a_random_file_gets_its_name_when_it_is_whole(tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors"
+    path.write_text("what was there before")
+    monkeypatch.setattr(d2lgpt.checkpoint, "_random", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_random_gpt2(path, CFG)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    assert path.read_text() == "what was there before"
+
+
+# ---- Agreement -----------------------------------------------------------------------------------
+
+
+@both_backends
+@pytest.mark.parametrize("make", [gpt_model, gpt])
+def test_five_implementations_agree(backend, make, path, judge):
+    assert judge.std() > 0.5, "logits that say something"
+    for model in (load(backend, path, make), LOAD[backend.name](make(backend), path)):
+        assert max_abs_diff(logits(backend, model), judge) <= 1e-4
+
+
+@both_backends
+@pytest.mark.parametrize("make", [gpt_model, gpt])
+def test_a_wrong_orientation_shows_in_the_logits(backend, make, tensors, judge, tmp_path):
+    """`attn.c_proj` is square: its transpose fits, and only the numbers can tell."""
+    name = "h.0.attn.c_proj.weight"
+    wrong = saved(tmp_path, {**tensors, name: tensors[name].T})
+    assert max_abs_diff(logits(backend, load(backend, wrong, make)), judge) > 0.1
+
+
+# ---- Variants of the file ------------------------------------------------------------------------
+
+
+def with_prefix(tensors):
+    return {f"transformer.{name}": value for name, value in tensors.items()}
+
+
+def without_masks(tensors):
+    return {k: v for k, v in tensors.items() if not k.endswith(".attn.bias")}
+
+
+def with_masked_bias(tensors):
+    extra = {f"h.{i}.attn.masked_bias": torch.tensor(-1e4) for i in range(CFG["n_layers"])}
+    return {**tensors, **extra}
+
+
+def with_boolean_masks(tensors):
+    return {k: v.bool() if k.endswith(".attn.bias") else v for k, v in tensors.items()}
+
+
+def with_head(tensors):
+    return {**with_prefix(without_masks(tensors)), "lm_head.weight": tensors["wte.weight"]}
+
+
+VARIANTS = [with_prefix, without_masks, with_masked_bias, with_boolean_masks, with_head]
+
+
+@both_backends
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda f: f.__name__)
+def test_variants_give_the_same_model(backend, variant, path, tensors, tmp_path):
+    assert_same(
+        load(backend, saved(tmp_path, variant(tensors))),
+        load(backend, path),
+    )
+
+
+@both_backends
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_files(backend, dtype, tensors, tmp_path):
+    half = {name: value.to(dtype) for name, value in tensors.items()}
+    back = {name: value.float() for name, value in half.items()}
+    model = load(backend, saved(tmp_path, half))
+    assert_same(model, load(backend, saved(tmp_path, back, "float32.safetensors")))
+    assert {value.dtype for value in values(model).values()} == {np.dtype(np.float32)}
+
+
+@both_backends
+def test_numbers_that_start_at_an_odd_byte(backend, path, tmp_path):
+    """Early versions of safetensors did not align what they wrote."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    odd = tmp_path / "odd"
+    odd.write_bytes((length + 1).to_bytes(8, "little") + content[8:][:length] + b" ")
+    with odd.open("ab") as stream:
+        stream.write(content[8 + length :])
+    assert not np.ndarray(1, "<f4", odd.read_bytes(), 8 + length + 1).flags.aligned
+    assert_same(load(backend, odd), load(backend, path))
+
+
+@both_backends
+def test_a_folder_called_gpt2_harms_nothing(backend, path, tmp_path, monkeypatch):
+    (tmp_path / "gpt2").mkdir()
+    (tmp_path / "model.safetensors").write_bytes(path.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert_same(load(backend, "model.safetensors"), load(backend, path))
+    with pytest.raises(FileNotFoundError, match="gpt2 is a folder: give the path"):
+        load(backend, "gpt2")
+    assert not list((tmp_path / "gpt2").iterdir())
+
+
+# ---- Files that do not fit -----------------------------------------------------------------------
+
+
+def replaced(name, value):
+    return lambda tensors: {**tensors, name: value}
+
+
+def removed(name):
+    return lambda tensors: {k: v for k, v in tensors.items() if k != name}
+
+
+D, V = CFG["emb_dim"], CFG["vocab_size"]
+WRONG = {
+    "missing": (removed("h.1.ln_2.bias"), [r"h\.1\.ln_2\.bias is missing", r"\(24,\)"]),
+    "surplus": (
+        replaced("h.2.ln_1.bias", torch.zeros(D)),
+        [r"h\.2\.ln_1\.bias of shape \(24,\) is surplus"],
+    ),
+    "surplus mask": (
+        replaced("h.2.attn.bias", torch.zeros(1, 1, 12, 12)),
+        [r"h\.2\.attn\.bias of shape \(1, 1, 12, 12\) is surplus"],
+    ),
+    "shape": (
+        replaced("h.0.mlp.c_fc.weight", torch.zeros(4 * D, D)),
+        [r"h\.0\.mlp\.c_fc\.weight has shape \(96, 24\)", r"needs \(24, 96\)"],
+    ),
+    "shape of the vocabulary": (
+        replaced("wte.weight", torch.zeros(V + 1, D)),
+        [r"wte\.weight has shape \(51, 24\)", r"needs \(50, 24\)"],
+    ),
+    "shape of a mask": (
+        replaced("h.0.attn.bias", torch.zeros(1, 1, 24, 24)),
+        [r"h\.0\.attn\.bias has shape \(1, 1, 24, 24\)", r"needs \(1, 1, 12, 12\)"],
+    ),
+    "head": (
+        replaced("lm_head.weight", torch.zeros(V, D)),
+        [r"lm_head\.weight \(50, 24\) holds other numbers than wte\.weight"],
+    ),
+    "type": (
+        replaced("wpe.weight", torch.zeros(12, D, dtype=torch.int64)),
+        [r"wpe\.weight .* is of type I64"],
+    ),
+    "twice": (replaced("transformer.ln_f.bias", torch.zeros(D)), [r"ln_f\.bias twice"]),
+}
+
+
+@both_backends
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_file_that_does_not_fit_leaves_the_model_as_it_was(backend, fault, tensors, tmp_path):
+    change, patterns = WRONG[fault]
+    path = saved(tmp_path, change(tensors))
+    model = gpt_model(backend)
+    model.train()
+    before, head = values(model), model.out_head
+    weights = {id(p.value) for p in parameters(model)}
+    with pytest.raises(ValueError) as caught:
+        LOAD[backend.name](model, path)
+    for pattern in patterns:
+        caught.match(pattern)
+    after = values(model)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert {id(p.value) for p in parameters(model)} == weights and model.out_head is head
+    assert model.training if backend is PYTORCH else not model.drop_emb.deterministic
+
+
+@both_backends
+def test_all_faults_are_told_at_once_but_not_endlessly(backend, tmp_path):
+    path = write_random_gpt2(tmp_path / "small", {**CFG, "emb_dim": 12})
+    with pytest.raises(ValueError, match="and 18 more") as caught:
+        load(backend, path)
+    assert str(caught.value).count("\n") == 11
+
+
+def test_an_abstract_model_stays_abstract_after_a_failure(tensors, tmp_path):
+    with torch.device("meta"):
+        model = gpt_model(PYTORCH)
+    with pytest.raises(ValueError):
+        LOAD["pytorch"](model, saved(tmp_path, removed("ln_f.bias")(tensors)))
+    assert all(p.is_meta for p in model.parameters())
+
+
+DAMAGED = {
+    "cut short": (lambda whole: whole[:-100], "download the file again"),
+    "cut in the header": (lambda whole: whole[:100], "download the file again"),
+    "empty": (lambda whole: b"", "download the file again"),
+    "web page": (lambda whole: b"\n<!DOCTYPE html><html>Not found</html>", "a web page"),
+    "pointer": (lambda whole: b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
+    "old pickle": (lambda whole: b"\x80\x02}q\x01." * 9, "a pickle file, which is never opened"),
+    "zipped pickle": (lambda whole: b"PK\x03\x04archive/data.pkl", "a pickle file"),
+}
+
+
+@both_backends
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_file(backend, damage, path, tmp_path):
+    change, message = DAMAGED[damage]
+    damaged = tmp_path / "model.safetensors"
+    damaged.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ValueError, match=message) as caught:
+        load(backend, damaged)
+    caught.match("download the")
+    caught.match("model.safetensors")
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        Checkpoint(tmp_path / "model.safetensors")
+
+
+# ---- Models that do not fit ----------------------------------------------------------------------
+
+
+@both_backends
+def test_a_model_that_is_not_built_as_gpt2(backend, path):
+    with pytest.raises(ValueError, match="qkv_bias=True") as caught:
+        LOAD[backend.name](gpt_model(backend, qkv_bias=False), path)
+    caught.match(r"it has no trf_blocks\.0\.att\.W_key\.bias")
+    for name, other in {"pos": "rope", "norm": "rms", "act": "swiglu", "bias": False}.items():
+        with pytest.raises(ValueError, match="build it with pos='learned', norm='layer'"):
+            LOAD[backend.name](gpt(backend, **{name: other}), path)
+    with pytest.raises(ValueError, match="normalize after the shortcut"):
+        LOAD[backend.name](gpt(backend, pre_norm=False), path)
+    with pytest.raises(TypeError, match="not into a Linear"):
+        LOAD[backend.name](backend.Linear(2, 3), path)
+
+
+# ---- The loaded model ----------------------------------------------------------------------------
+
+
+@both_backends
+@pytest.mark.parametrize("make", [gpt_model, gpt])
+def test_the_head_is_the_token_table(backend, make, path):
+    numbers = sum(math.prod(s) for n, s in gpt2_layout(CFG).items() if ".attn.bias" not in n)
+    once = load(backend, path, make)
+    assert backend.root.count_parameters(once) == numbers
+    twice = LOAD[backend.name](once, path)
+    assert twice is once and backend.root.count_parameters(twice) == numbers
+
+
+def test_a_tied_head_stays_tied_in_pytorch(path):
+    model = load(PYTORCH, path)
+    assert model.out_head.weight is model.tok_emb.weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model.tok_emb.weight.detach().clone()
+    model(torch.as_tensor(IDS)).square().mean().backward()
+    optimizer.step()
+    assert max_abs_diff(model.tok_emb.weight, before) > 0
+    assert model.out_head.weight is model.tok_emb.weight
+
+
+def test_a_tied_head_stays_tied_in_jax(path):
+    model = load(JAX, path)
+    assert model.out_head.tok_emb is model.tok_emb
+    optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)
+    before = to_numpy(model.tok_emb.embedding[...]).copy()
+
+    @nnx.jit
+    def step(model, optimizer, ids):
+        grads = nnx.grad(lambda model: jnp.square(model(ids)).mean())(model)
+        optimizer.update(model, grads)
+
+    step(model, optimizer, jnp.asarray(IDS))
+    assert max_abs_diff(model.tok_emb.embedding[...], before) > 0
+    assert model.out_head.tok_emb.embedding is model.tok_emb.embedding
+
+
+@both_backends
+def test_it_generates_in_evaluation_mode(backend, path, judge):
+    model = load(backend, path)
+    out = backend.scratch.generate_text_simple(model, backend.array(IDS), 1, 10)
+    assert to_numpy(out)[:, -1].tolist() == judge[:, -1].argmax(axis=-1).tolist()
+    assert np.array_equal(logits(backend, model), logits(backend, model)), "no dropout"
+
+
+@both_backends
+def test_dropout_works_after_an_abstract_start(backend, path):
+    model = load(backend, path)
+    model.train()
+    assert not np.array_equal(logits(backend, model), logits(backend, model))
+
+
+@pytest.mark.parametrize("make", [gpt_model, gpt])
+def test_weights_can_be_copied_between_loaded_models(make, path):
+    a, b = load(PYTORCH, path, make), load(JAX, path, make)
+    randomize(a)
+    copy_weights(a, b)
+    assert max_abs_diff(logits(PYTORCH, a), logits(JAX, b)) < 1e-4
+    randomize(a, seed=1)
+    copy_weights(b, a)
+    assert max_abs_diff(logits(PYTORCH, a), logits(JAX, b)) < 1e-4
+
+
+def test_a_concrete_model_keeps_its_parameters_and_types(path):
+    model = gpt_model(PYTORCH).half()
+    kept = model.tok_emb.weight
+    LOAD["pytorch"](model, path)
+    assert model.tok_emb.weight is kept and kept.dtype == torch.float16
+    model = gpt_model(JAX)
+    half = jax.tree.map(lambda array: array.astype(jnp.float16), nnx.state(model, nnx.Param))
+    nnx.update(model, half)
+    kept = model.tok_emb.embedding
+    LOAD["jax"](model, path)
+    assert model.tok_emb.embedding is kept and kept[...].dtype == jnp.float16
+
+
+@both_backends
+def test_writing_to_the_model_leaves_the_file_alone(backend, path):
+    before = path.read_bytes()
+    model = load(backend, path)
+    if backend is PYTORCH:
+        randomize(model)
+    else:
+        model.tok_emb.embedding[...] = jnp.zeros_like(model.tok_emb.embedding[...])
+    assert path.read_bytes() == before
+
+
+def test_arrays_are_views_of_the_file(path):
+    checkpoint = Checkpoint(path)
+    one, other = checkpoint["wte.weight"], checkpoint["wte.weight"]
+    assert np.shares_memory(one, other)
+    with torch.device("meta"):
+        model = gpt_model(PYTORCH)
+    LOAD["pytorch"](model, path)
+    assert model.tok_emb.weight.is_contiguous()
+    assert all(p.is_contiguous() for p in model.parameters())
+
+
+# ---- Memory, and what is imported ----------------------------------------------------------------
+
+MEASURE = """
+import os, re, sys
+from pathlib import Path
+
+def memory(what):
+    return int(re.search(what + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+
+def reset():
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what is in use
+    return memory("VmRSS")
+
+cfg = {cfg}
+path = {path!r}
+"""
+LOADING = {
+    "pytorch": """
+import torch
+from d2lgpt.torch.loading import load_gpt2
+from d2lgpt.torch.census import count_parameters
+from d2lgpt.torch.scratch import GPTModel
+make = lambda: GPTModel(cfg)
+def abstract(make):
+    with torch.device("meta"):
+        return make()
+other = "jax"
+""",
+    "jax": """
+from flax import nnx
+from d2lgpt.jax.loading import load_gpt2
+from d2lgpt.jax.census import count_parameters
+from d2lgpt.jax.scratch import GPTModel
+make = lambda: GPTModel(cfg, rngs=nnx.Rngs(0))
+abstract = nnx.eval_shape
+other = "torch"
+""",
+}
+LOAD_AND_MEASURE = """
+load_gpt2(abstract(lambda: GPTModel(tiny) if other == "jax" else GPTModel(tiny, rngs=nnx.Rngs(0))),
+          tiny_path)  # whatever is imported or compiled at the first call
+model = abstract(make) if kind == "abstract" else make()
+weights = 4 * count_parameters(model)
+base = reset() - (weights if kind == "concrete" else 0)  # whatever else making it has left
+load_gpt2(model, path)
+peak = memory("VmHWM") - base
+assert other not in sys.modules, "the other backend was imported"
+bound = 1.2 * (weights + os.path.getsize(path))
+print(f"{peak / 2**20:.0f} MiB, bound {bound / 2**20:.0f} MiB")
+assert peak <= bound
+"""
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+BIG = small_config(
+    vocab_size=20000, context_length=256, emb_dim=512, n_heads=8, n_layers=8, qkv_bias=True
+)
+
+
+def run(code):
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory):
+    """Files of 143 MB, and of half of it."""
+    folder = tmp_path_factory.mktemp("big")
+    path = write_random_gpt2(folder / "float32", BIG)
+    half = {k: v.bfloat16() for k, v in safetensors.torch.load_file(path).items()}
+    return {"float32": path, "bfloat16": saved(folder, half, "bfloat16")}
+
+
+@needs_proc
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", ["abstract", "concrete"])
+@pytest.mark.parametrize("backend", ["pytorch", "jax"])
+def test_peak_memory_of_loading(backend, kind, dtype, big, path):
+    start = MEASURE.format(cfg=BIG, path=str(big[dtype]))
+    start += f"kind, tiny, tiny_path = {kind!r}, {CFG!r}, {str(path)!r}\n"
+    run(start + LOADING[backend] + LOAD_AND_MEASURE)
+
+
+@needs_proc
+@pytest.mark.slow
+def test_peak_memory_of_writing(tmp_path):
+    run(
+        MEASURE.format(cfg=BIG, path=str(tmp_path / "file"))
+        + """
+from d2lgpt.checkpoint import write_random_gpt2
+base = reset()
+write_random_gpt2(path, cfg)
+largest = 4 * cfg["vocab_size"] * cfg["emb_dim"]
+assert memory("VmHWM") - base < 1.5 * largest < os.path.getsize(path) / 2
+"""
+    )
