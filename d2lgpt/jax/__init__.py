@@ -12,6 +12,7 @@ from d2lgpt.bridge import fall_through as _fall_through
 from d2lgpt.jax.census import count_parameters
 from d2lgpt.jax.corpus import TimeMachine
 from d2lgpt.jax.gpt import GPT, FeedForward, TransformerBlock
+from d2lgpt.jax.loading import load_gpt2
 from d2lgpt.jax.modes import eval_mode
 from d2lgpt.jax.training import train_lm, val_loss
 from d2lgpt.tokenizer import BPETokenizer
@@ -24,6 +25,7 @@ __all__ = [
     "TransformerBlock",
     "count_parameters",
     "eval_mode",
+    "load_gpt2",
     "train_lm",
     "val_loss",
 ]

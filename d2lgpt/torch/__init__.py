@@ -12,6 +12,7 @@ from d2lgpt.tokenizer import BPETokenizer
 from d2lgpt.torch.census import count_parameters
 from d2lgpt.torch.corpus import TimeMachine
 from d2lgpt.torch.gpt import GPT, FeedForward, TransformerBlock
+from d2lgpt.torch.loading import load_gpt2
 from d2lgpt.torch.modes import eval_mode
 from d2lgpt.torch.training import train_lm, val_loss
 
@@ -23,6 +24,7 @@ __all__ = [
     "TransformerBlock",
     "count_parameters",
     "eval_mode",
+    "load_gpt2",
     "train_lm",
     "val_loss",
 ]
