@@ -52,7 +52,8 @@ class Backend:
         __tracebackhide__ = "__ipython_bottom__"  # a traceback starts in the reader's code
         self._follow()
         code = shell.transform_cell(cell)
-        filename = shell.compile.cache(code, shell.execution_count)
+        number = len(shell.history_manager.input_hist_parsed) - 1  # execution_count may be ahead
+        filename = shell.compile.cache(code, number)
         tree = ast.parse(code, filename)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         flags = shell.compile.flags  # `from __future__ import ...` of earlier cells

@@ -1,5 +1,8 @@
 """The cell magics %%pytorch and %%jax: a namespace for each backend."""
 
+import re
+import traceback
+
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
@@ -140,3 +143,12 @@ def test_a_cell_may_look_into_its_own_backend(run):
     run("%%pytorch\nmodel = 1")
     assert "(5, 6, 1)" in run("%%pytorch\nx, y = 5, 6\nold = PyTorch.model\nx, y, old")
     assert "(5, 6)" in run("%%pytorch\nx, y")
+
+
+def test_a_traceback_numbers_the_cell_as_the_notebook_does(run):
+    run.shell.run_cell("1", store_history=True)
+    with capture_output():
+        result = run.shell.run_cell("%%pytorch\n1 / 0", store_history=True)
+    frames = traceback.extract_tb(result.error_in_exec.__traceback__)
+    numbers = {name for f in frames for name in re.findall(r"ipython-input-(\d+)-", f.filename)}
+    assert numbers == {"2"}
