@@ -315,6 +315,11 @@ def test_the_model_has_logits_of_the_published_shape(backend):
     assert_fact("gpt.shape", tuple(shape))
 
 
+def turned(stored: torch.Tensor) -> torch.Tensor:
+    """A Conv1D weight, stored (in, out), as PyTorch's (out, in); a bias as it is."""
+    return stored.T if stored.ndim == 2 else stored
+
+
 def test_hugging_face_agrees():
     """An outside judge: GPT-2 of the transformers library with the same random weights."""
     transformers = pytest.importorskip("transformers")
@@ -341,10 +346,10 @@ def test_hugging_face_agrees():
         for kind in ("weight", "bias"):  # stored (in, out), and q, k, v side by side
             thirds = theirs[f"{h}.attn.c_attn.{kind}"].chunk(3, dim=-1)
             for name, third in zip(("W_query", "W_key", "W_value"), thirds, strict=True):
-                ours[f"{block}.att.{name}.{kind}"] = third.T
-            ours[f"{block}.att.out_proj.{kind}"] = theirs[f"{h}.attn.c_proj.{kind}"].T
-            ours[f"{block}.ff.layers.0.{kind}"] = theirs[f"{h}.mlp.c_fc.{kind}"].T
-            ours[f"{block}.ff.layers.2.{kind}"] = theirs[f"{h}.mlp.c_proj.{kind}"].T
+                ours[f"{block}.att.{name}.{kind}"] = turned(third)
+            ours[f"{block}.att.out_proj.{kind}"] = turned(theirs[f"{h}.attn.c_proj.{kind}"])
+            ours[f"{block}.ff.layers.0.{kind}"] = turned(theirs[f"{h}.mlp.c_fc.{kind}"])
+            ours[f"{block}.ff.layers.2.{kind}"] = turned(theirs[f"{h}.mlp.c_proj.{kind}"])
     for name, norm in norms:
         ours[f"{name}.scale"], ours[f"{name}.shift"] = (
             theirs[f"{norm}.weight"],
