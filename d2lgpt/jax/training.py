@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from d2lgpt.jax.modes import eval_mode
 

@@ -5,7 +5,7 @@ from itertools import chain, islice, repeat
 import torch
 from torch import nn
 from torch.nn import functional as F
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from d2lgpt.torch.modes import eval_mode
 
