@@ -2,7 +2,6 @@
 
 import re
 import traceback
-
 from pathlib import Path
 
 import pytest
