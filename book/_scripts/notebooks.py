@@ -143,6 +143,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # Stored outputs are those of a CPU, whatever this machine has.
-    os.environ |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+    # Stored outputs are those of a CPU, whatever this machine has, and show no progress bars.
+    os.environ |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "TQDM_DISABLE": "1"}
     sys.exit(main())

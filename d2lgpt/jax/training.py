@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from tqdm import tqdm
 
 from d2lgpt.jax.modes import eval_mode
+from d2lgpt.progress import progress
 
 
 def train_lm(model: nnx.Module, data, optimizer: nnx.Optimizer, num_steps: int) -> list[float]:
@@ -26,7 +26,7 @@ def train_lm(model: nnx.Module, data, optimizer: nnx.Optimizer, num_steps: int) 
     """
     model.train()
     losses = []
-    for X, Y in tqdm(batches(data, num_steps), total=num_steps, leave=False, disable=None):
+    for X, Y in progress(batches(data, num_steps), total=num_steps):
         losses.append(train_step(model, optimizer, X, Y))  # stays on the device
     return jnp.stack(losses).tolist() if losses else []
 

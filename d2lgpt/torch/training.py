@@ -5,8 +5,8 @@ from itertools import chain, islice, repeat
 import torch
 from torch import nn
 from torch.nn import functional as F
-from tqdm import tqdm
 
+from d2lgpt.progress import progress
 from d2lgpt.torch.modes import eval_mode
 
 
@@ -27,7 +27,7 @@ def train_lm(
     model.train()
     device = next(model.parameters()).device
     losses = []
-    for X, Y in tqdm(batches(data, num_steps), total=num_steps, leave=False, disable=None):
+    for X, Y in progress(batches(data, num_steps), total=num_steps):
         logits = model(X.to(device))
         loss = F.cross_entropy(logits.flatten(0, 1), Y.to(device).flatten())
         optimizer.zero_grad()
