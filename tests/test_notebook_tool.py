@@ -187,7 +187,87 @@ def test_listings_may_name_constants_and_shared_modules(folder):
     assert source == "SIZES: dict = {'a': 1}\n\n\nLIMIT = 3  # a constant"
 
 
-@pytest.mark.parametrize("name", ["scratch.Nothing", "nowhere.Layer", "Layer"])
+METHODS = '''
+class Model:
+    """A model.
+
+    Its long description.
+    """
+
+    size = 3
+
+    def forward(self, x):
+        return x
+
+    # Why this method is as it is.
+    @functools.cache
+    def generate(self, x):
+        """Continue x.
+
+        More.
+        """
+        for _ in x:
+            # a comment in the code
+
+            yield self.forward(x)
+
+    def close(self):
+        pass
+'''
+
+
+def listing_of(folder, name, **metadata):
+    folder.parent.joinpath("d2lgpt/torch/gpt.py").write_text(METHODS)
+    options = "".join(f":{key}: {value}\n" for key, value in metadata.items())
+    (folder / "01.md").write_text(
+        CHAPTER.replace(":listing: scratch.Layer scratch.helper\n", f":listing: {name}\n{options}")
+    )
+    assert tool(folder, "listings") == 0
+    return Pair(folder, "01").text.cells[4].source.removeprefix("%%pytorch\n")
+
+
+@pytest.mark.parametrize(
+    ("without", "expected"),
+    [
+        (
+            "generate",
+            'class Model:\n    """A model."""\n\n    size = 3\n\n    def forward(self, x):\n'
+            "        return x\n\n    def close(self):\n        pass",
+        ),
+        (
+            "generate forward close",
+            'class Model:\n    """A model."""\n\n    size = 3',
+        ),
+    ],
+)
+def test_a_listing_may_leave_out_methods(folder, without, expected):
+    assert listing_of(folder, "gpt.Model", without=without) == expected
+
+
+def test_a_method_is_listed_as_a_function_that_is_added_to_its_class(folder):
+    assert (
+        listing_of(folder, "gpt.Model.generate")
+        == '''@d2l.add_to_class(d2l.Model)
+# Why this method is as it is.
+@functools.cache
+def generate(self, x):
+    """Continue x."""
+    for _ in x:
+        # a comment in the code
+
+        yield self.forward(x)'''
+    )
+
+
+def test_a_method_that_cannot_be_left_out_is_named(folder, capsys):
+    (folder / "01.md").write_text(CHAPTER.replace(":listing:", ":without: generate\n:listing:"))
+    assert tool(folder, "listings") == 1
+    assert "listing scratch.Layer: it has no generate to leave out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name", ["scratch.Nothing", "nowhere.Layer", "Layer", "scratch.Layer.nothing"]
+)
 def test_a_listing_of_nothing_is_named(folder, name, capsys):
     (folder / "01.md").write_text(CHAPTER.replace("scratch.helper", name))
     assert tool(folder, "listings") == 1

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import nbformat
@@ -57,33 +58,68 @@ def listing(cell: NotebookNode) -> str:
     """The magic of a listing cell, then the package's text of what its metadata names."""
     tag = next((tag for tag in BACKENDS if tag in tags(cell)), None)
     folder = PACKAGE / BACKENDS[tag] if tag else PACKAGE
-    parts = [package_text(folder, name) for name in cell.metadata.get("listing", "").split()]
+    without = cell.metadata.get("without", "").split()
+    names = cell.metadata.get("listing", "").split()
+    parts = [package_text(folder, name, without) for name in names]
     return (f"%%{tag}\n" if tag else "") + "\n\n\n".join(parts)
 
 
-def package_text(folder: Path, name: str) -> str:
-    """The text of ``module.Name`` in a package, its docstrings cut to their first line."""
-    module, _, wanted = name.rpartition(".")
-    path = folder.joinpath(*module.split(".")).with_suffix(".py")
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    found = [node for node in ast.parse(text).body if defines(node, wanted)]
-    if not found:
-        raise Fault(f"listing {name}: {path.relative_to(PACKAGE.parent)} has no {wanted}")
+def package_text(folder: Path, name: str, without: list[str] | None = None) -> str:
+    """The text of ``module.Name`` in a package, its docstrings cut to their first line.
+
+    Methods named in ``without`` are left out. ``module.Class.method`` is written as a function
+    that a notebook adds to the class.
+    """
+    path, *wanted = find(folder, name)
+    text = path.read_text(encoding="utf-8")
+    body, found = ast.parse(text).body, None
+    for one in wanted:
+        found = next((node for node in reversed(body) if defines(node, one)), None)
+        if not found:
+            raise Fault(f"listing {name}: {path.relative_to(PACKAGE.parent)} has no {one}")
+        body = getattr(found, "body", [])
     lines = text.splitlines()
-    for node in ast.walk(found[-1]):
+    for node in ast.walk(found):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
             doc = node.body[0]
             first = ast.get_docstring(node).splitlines()[0]
             raw = "r" if "\\" in first else ""
             lines[doc.lineno - 1] = f'{" " * doc.col_offset}{raw}"""{first}"""'
             lines[doc.lineno : doc.end_lineno] = [None] * (doc.end_lineno - doc.lineno)
-    start = min(n.lineno for n in [found[-1], *getattr(found[-1], "decorator_list", [])]) - 1
-    while start and (lines[start - 1] or "").startswith("#"):  # comments right above it
+    for method in without or []:
+        node = next((node for node in body if defines(node, method)), None)
+        if not node:
+            raise Fault(f"listing {name}: it has no {method} to leave out")
+        start = first_line(node, lines)
+        while lines[start - 1] == "":  # the blank lines above go with it
+            start -= 1
+        lines[start : node.end_lineno] = [None] * (node.end_lineno - start)
+    kept = [one for one in lines[first_line(found, lines) : found.end_lineno] if one is not None]
+    if len(wanted) == 1:
+        return "\n".join(kept)
+    add = f"@d2l.add_to_class(d2l.{'.'.join(wanted[:-1])})\n"
+    return add + textwrap.dedent("\n".join(kept))
+
+
+def find(folder: Path, name: str) -> tuple[Path, ...]:
+    """The file of a dotted name, and the names to look for in it."""
+    parts = name.split(".")
+    for count in range(1, len(parts)):
+        path = folder.joinpath(*parts[:count]).with_suffix(".py")
+        if path.is_file():
+            return (path, *parts[count:])
+    raise Fault(f"listing {name}: there is no such module in {folder.relative_to(PACKAGE.parent)}")
+
+
+def first_line(node: ast.stmt, lines: list[str | None]) -> int:
+    """Where a definition begins: with its decorators, and with comments right above it."""
+    start = min(n.lineno for n in [node, *getattr(node, "decorator_list", [])]) - 1
+    while start and (lines[start - 1] or "").startswith(" " * node.col_offset + "#"):
         start -= 1
-    return "\n".join(line for line in lines[start : found[-1].end_lineno] if line is not None)
+    return start
 
 
 def defines(node: ast.stmt, name: str) -> bool:
-    """Whether a statement at the top of a module defines this name."""
+    """Whether a statement defines this name."""
     targets = getattr(node, "targets", [getattr(node, "target", None)])
     return name in [getattr(node, "name", None), *(getattr(t, "id", None) for t in targets)]
