@@ -47,6 +47,20 @@ SERVES = {
         "autoregressive-greedy-generation",
         "greedy-decoding gpt-architecture",
     ),
+    "09_language_model": (
+        "configurable-language-model rotary-positions",
+        "gpt-architecture gated-feed-forward-network rotary-position-embedding weight-tying "
+        "cross-entropy training-compute",
+    ),
+    "10_training": (
+        "training-a-language-model normalization-placement",
+        "cross-entropy memorization normalization-placement",
+    ),
+    "11_sampling": ("sampling-from-a-model", "temperature-and-truncation memorization"),
+    "12_loading_gpt2": (
+        "loading-pretrained-weights",
+        "checkpoint-layout byte-pair-encoding weight-tying cross-entropy",
+    ),
 }
 OUTCOMES = [
     "gpt-configuration-and-skeleton",
@@ -57,6 +71,12 @@ OUTCOMES = [
     "assembling-the-gpt-model",
     "parameter-count-and-memory",
     "autoregressive-greedy-generation",
+    "configurable-language-model",
+    "rotary-positions",
+    "training-a-language-model",
+    "normalization-placement",
+    "sampling-from-a-model",
+    "loading-pretrained-weights",
 ]
 CONCEPTS = [
     "gpt-architecture",
@@ -67,6 +87,15 @@ CONCEPTS = [
     "transformer-block",
     "weight-tying",
     "greedy-decoding",
+    "rotary-position-embedding",
+    "gated-feed-forward-network",
+    "cross-entropy",
+    "training-compute",
+    "memorization",
+    "normalization-placement",
+    "temperature-and-truncation",
+    "byte-pair-encoding",
+    "checkpoint-layout",
 ]
 
 
@@ -131,6 +160,16 @@ def test_the_glossary_has_the_words_of_part_one():
         biased variance, dropout, parameter, buffer, pytree, tracing, jit, compilation, key (PRNG),
         kernel (weights), ablation, autoregressive, greedy decoding, weight tying, meta device,
         abstract model, parity, fused kernel"""
+    assert [term for term in re.split(r",\s+", wanted) if term not in terms] == []
+
+
+def test_the_glossary_has_the_words_of_part_two():
+    terms = glossary()
+    wanted = """rotary position embedding, RMS normalization, SwiGLU, SiLU, weight tying, FLOP,
+        cross-entropy, nat, entropy, perplexity, AdamW, learning rate, weight decay, warmup,
+        plateau, budget, training loss, validation loss, overfitting, memorization, temperature,
+        sampling, top-k sampling, nucleus sampling, byte-pair encoding, checkpoint, safetensors,
+        stand-in"""
     assert [term for term in re.split(r",\s+", wanted) if term not in terms] == []
 
 
