@@ -15,6 +15,7 @@ from d2lgpt.jax.gpt import GPT, FeedForward, TransformerBlock
 from d2lgpt.jax.loading import load_gpt2
 from d2lgpt.jax.modes import eval_mode
 from d2lgpt.jax.training import train_lm, val_loss
+from d2lgpt.text import print_wrapped
 from d2lgpt.tokenizer import BPETokenizer
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "count_parameters",
     "eval_mode",
     "load_gpt2",
+    "print_wrapped",
     "train_lm",
     "val_loss",
 ]

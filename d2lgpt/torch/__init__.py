@@ -8,6 +8,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 from d2lgpt.bridge import fall_through as _fall_through
+from d2lgpt.text import print_wrapped
 from d2lgpt.tokenizer import BPETokenizer
 from d2lgpt.torch.census import count_parameters
 from d2lgpt.torch.corpus import TimeMachine
@@ -25,6 +26,7 @@ __all__ = [
     "count_parameters",
     "eval_mode",
     "load_gpt2",
+    "print_wrapped",
     "train_lm",
     "val_loss",
 ]
