@@ -19,6 +19,7 @@ from matplotlib.path import Path
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import MultipleLocator
 
+from d2lgpt.checkpoint import GPT_MODEL_NAMES, GPT_NAMES, gpt2_layout
 from d2lgpt.config import GPT_CONFIG_124M
 
 #: Okabe and Ito's palette, safe for colour-blind readers, and the greys between the colours.
@@ -519,6 +520,75 @@ def draw_buffers(prompt_length: int, steps: int) -> Figure:
         d.label(x + 2, y, text)
         x += _text_width(text, SMALL) + 14
     return d.finish(y + 5)
+
+
+# The released file --------------------------------------------------------------------------------
+
+
+def draw_gpt2_loading() -> Figure:
+    """One file, two models: which tensor of the released GPT-2 goes where (chapter 12)."""
+    d = _Drawing(width=396)
+    columns = {"model": (67, 98), "file": (195, 102), "gpt": (326, 104)}  # middle, width
+    for column, title, whose in (
+        ("model", "GPTModel", "Part I"),
+        ("file", "the file", "safetensors"),
+        ("gpt", "GPT", "Part II"),
+    ):
+        x, _ = columns[column]
+        d.label(x, 16, title, size=TEXT, color=COLORS["ink"], ha="center", weight="bold")
+        d.label(x, 29, whose, ha="center")
+
+    def cell(column, y, name, shape="", **style) -> _Box:
+        """A tensor of the file, with its shape, or a layer of a model; `y` is its middle."""
+        x, width = columns[column]
+        height = 31 if shape else 20
+        box = _Box(x, y - height / 2, width, height)
+        kind = "white" if shape else NORM if "norm" in name else SUBLAYER
+        d.frame(box, COLORS["pale"] if "emb" in name or name == "out_head" else kind, **style)
+        if shape:
+            d.label(x, y + 7.5, shape, size=8, ha="center")
+        above = 6.5 if shape else 0
+        d.label(x, y - above, name, color=COLORS["ink"], ha="center", family=MONO)
+        return box
+
+    def row(layer: str, top: float) -> float:
+        """A tensor of the file between its places in the models; returns where the row ends."""
+        left, right = GPT_MODEL_NAMES[layer], _last(GPT_NAMES[layer])
+        left = [left] if isinstance(left, str) else list(left)
+        if layer == "wte":
+            left.append("out_head")  # tied: no parameter of its own
+        height = 24 * len(left) if len(left) > 1 else 31
+        y = top + height / 2
+        tensor = cell("file", y, _last(layer), str(layout[f"{layer.format(0)}.weight"]))
+        place = cell("gpt", y, right)
+        d.arrow((tensor.right, y), (place.left, y))
+        for i, name in enumerate(map(_last, left)):
+            beside = y + 24 * (i - (len(left) - 1) / 2)
+            place = cell("model", beside, name, dashed=name == "out_head")
+            bend = (tensor.left + place.right) / 2
+            turn = [(bend, y), (bend, beside)] if beside != y else []
+            d.arrow((tensor.left, y), *turn, (place.right, beside))
+        return top + height + 9
+
+    layout, top, y = gpt2_layout(_CFG), 0, 42
+    for layer in GPT_NAMES:
+        if layer.endswith("ln_1"):  # a block begins
+            top, y = y + 3, y + 23
+        elif layer == "ln_f":  # it has ended
+            for column, name in (("model", "trf_blocks.0"), ("file", "h.0"), ("gpt", "blks.0")):
+                x, width = columns[column]
+                frame = _Box(x, top, width + 14, y - top)
+                d.frame(frame, "none", zorder=1, radius=8)
+                d.label(frame.left + 8, top + 10, name, family=MONO)
+            d.label(frame.right - 8, top + 10, f"× {_CFG['n_layers']}", ha="right")
+            y += 12
+        y = row(layer, y)
+    return d.finish(y - 9)
+
+
+def _last(name: str) -> str:
+    """What a layer is called within its block."""
+    return name.partition("{}.")[2] or name
 
 
 # Plots --------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from matplotlib.path import Path
 from matplotlib.transforms import Bbox
 
 from d2lgpt import figures
+from d2lgpt.checkpoint import GPT_MODEL_NAMES, GPT_NAMES
 
 PLAIN = [0.000201736, 0.000120112, 0.000715204, 0.001398874, 0.005049646]
 SHORTCUT = [0.221697981, 0.206941113, 0.328970015, 0.266573310, 1.325854421]
@@ -58,6 +59,7 @@ DRAWINGS = {
     "buffers 1 1": lambda: figures.draw_buffers(1, 1),
     "buffers 15 1": lambda: figures.draw_buffers(15, 1),
     "buffers 1 15": lambda: figures.draw_buffers(1, 15),
+    "loading": lambda: figures.draw_gpt2_loading(),
 }
 PLOTS = {
     "gradients": lambda: figures.plot_gradients(PLAIN, SHORTCUT),
@@ -317,6 +319,24 @@ def test_buffers(prompt_length, steps):
         assert buffer == [*grown, blue, *[white] * (total - known - 1)]
     grown = [f"(1, {known})" for known in range(prompt_length, total)]
     assert picture.count(*grown, f"(1, {total})") == [*[1] * steps, steps]
+
+
+def test_gpt2_loading():
+    """Every row of the two tables of names, and no other."""
+    picture = Picture(figures.draw_gpt2_loading())
+    inside = lambda name: name.rpartition("{}.")[2]  # noqa: E731
+    expected = [("wte", "out_head")]
+    for names in (GPT_MODEL_NAMES, GPT_NAMES):
+        for layer, places in names.items():
+            for place in [places] if isinstance(places, str) else places:
+                expected.append((inside(layer), inside(place)))
+    assert sorted(picture.edges()) == sorted(expected)
+    assert picture.count("(50257, 768)", "(768, 2304)", "(768,)", "× 12") == [1, 1, 3, 1]
+    dashed = {box.text for box in picture.boxes if box.artist.get_linestyle() != "-"}
+    assert dashed == {"out_head"}
+    frames = picture.boxes[-3:]
+    held = [sum(lies_in(box.place, frame.place) for box in picture.boxes) - 1 for frame in frames]
+    assert sorted(held) == [6, 6, 8]
 
 
 # Plots --------------------------------------------------------------------------------------------
