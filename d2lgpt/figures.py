@@ -35,6 +35,8 @@ COLORS = {
     "light": "#DDDDDD",
     "pale": "#F5F5F5",
 }
+#: From the first position to the last.
+_GREYS = LinearSegmentedColormap.from_list("greys", ["#C9C9C9", COLORS["ink"]])
 NORM, SUBLAYER = "#F7E9F1", "#FCF1D8"  # tints of purple and amber, quiet enough to write on
 
 #: matplotlib settings. Text becomes outlines: the same letters on every machine, sharp at any size.
@@ -355,6 +357,41 @@ def draw_gpt_model() -> Figure:
     return d.finish(_head(d, norm).bottom)
 
 
+def draw_language_model() -> Figure:
+    """The configurable model of chapter 9 with its defaults; the head is the token table."""
+    ids, hidden, logits = "(2, 16)", "(2, 16, 256)", "(2, 16, 28)"
+    d = _Drawing(width=330)
+    x, side, gap, tied = 148, 51, 12, 302
+    above = d.data(x, MARGIN, "token ids")
+    above = table = d.then(above, "Token table E", "token_emb", shape=ids)
+    top = table.bottom + GAP
+    for norm_name, title, name in (
+        ("norm1", "Causal attention, rotary", "attention"),
+        ("norm2", "SwiGLU network", "ffn"),
+    ):
+        room = GAP + 24 if above is table else GAP
+        norm = d.then(above, "RMS normalization", norm_name, fill=NORM, gap=room, width=160)
+        layer = d.then(norm, title, f"{name}, dropout", fill=SUBLAYER, gap=gap, width=160)
+        plus = d.then_plus(layer, gap)
+        d.shortcut(norm.top - 14, plus, side)
+        above = plus
+    block = _Box(x, top, 222, above.bottom + 12 - top)
+    d.frame(block, "white", zorder=1, radius=8)
+    d.label(block.right + 6, block.y, "× 6", size=12, color=COLORS["ink"])
+    d.label(block.right - 8, top + 12, "blks", family=MONO, ha="right")
+    d.label(x + 8, top - GAP / 2, hidden)
+    norm = d.then(above, "RMS normalization", "norm", fill=NORM, gap=GAP + 12, width=160)
+    d.label(x + 8, norm.top - GAP / 2, hidden)
+    head = d.then(norm, "Head: times E transposed", "token_emb", shape=hidden, width=160)
+    path = (table.right, table.y), (tied, table.y), (tied, head.y), (head.right, head.y)
+    d.arrow(*path, color=COLORS["purple"], lw=1.6)
+    style = {"color": COLORS["ink"], "ha": "center", "rotation": 270}
+    d.label(tied + 9, block.y, "one table, used twice", **style)
+    out = d.data(x, head.bottom + GAP, "logits")
+    d.down(head, out, logits)
+    return d.finish(out.bottom)
+
+
 # Attention ----------------------------------------------------------------------------------------
 
 
@@ -519,6 +556,50 @@ def draw_buffers(prompt_length: int, steps: int) -> Figure:
             x += 12
         d.label(x + 2, y, text)
         x += _text_width(text, SMALL) + 14
+    return d.finish(y + 5)
+
+
+def draw_rotary(head_dim: int, pairs, positions: int) -> Figure:
+    """How far rotary positions turn some of the pairs of a head: one dial for each (chapter 9).
+
+    Args:
+        head_dim: the width of a head; pair i turns by 10000^(-2 i / head_dim) a position.
+        pairs: which pairs to draw, one to four of them.
+        positions: the hands of a dial stand for the positions below this number.
+
+    Raises:
+        ValueError: for an odd width, a pair that a head does not have, or no position.
+    """
+    head_dim, positions = _whole("head_dim", head_dim), _whole("positions", positions)
+    pairs = [_whole("pairs", pair) for pair in pairs]
+    if head_dim < 2 or head_dim % 2:
+        raise ValueError(f"head_dim must be even, for its numbers go in pairs, not {head_dim}")
+    if not 1 <= len(pairs) <= 4 or not all(0 <= pair < head_dim // 2 for pair in pairs):
+        raise ValueError(f"pairs must be one to four numbers below {head_dim // 2}, not {pairs}")
+    if not 1 <= positions <= 12:
+        raise ValueError(f"positions must be 1 to 12, not {positions}")
+    radius, pitch, top = 36, 94, 34
+    shades = [_GREYS(share) for share in np.linspace(0, 1, positions)]
+    d = _Drawing(width=2 * MARGIN + 4 * pitch)
+    for column, pair in enumerate(pairs):
+        angle = 10000 ** (-2 * pair / head_dim)
+        x, y = MARGIN + (column + 0.5) * pitch, top + radius
+        d.label(x, 16, f"pair {pair}", size=TEXT, color=COLORS["ink"], ha="center", weight="bold")
+        style = {"fc": COLORS["pale"], "ec": COLORS["line"], "lw": 0.9, "zorder": 1}
+        d.ax.add_patch(Circle((x, y), radius, **style))
+        for position, shade in enumerate(shades):
+            turned = position * angle
+            tip = (x + (radius - 3) * np.cos(turned), y - (radius - 3) * np.sin(turned))
+            d.arrow((x, y), tip, color=shade, lw=1.3)
+        d.label(x, top + 2 * radius + 13, "one turn in", ha="center")
+        d.label(x, top + 2 * radius + 26, f"{2 * np.pi / angle:,.0f} tokens", ha="center")
+    x, y = MARGIN + 8, top + 2 * radius + 52
+    d.label(x, y, "position")
+    x += _text_width("position", SMALL) + 10
+    for position, shade in enumerate(shades):
+        d.cell(_Box(x + 5, y - 5, 10, 10), fill=shade, edge=shade)
+        d.label(x + 13, y, str(position))
+        x += 26
     return d.finish(y + 5)
 
 

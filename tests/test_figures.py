@@ -42,6 +42,10 @@ DRAWINGS = {
     "transformer block": lambda: figures.draw_transformer_block(),
     "norm placement": lambda: figures.draw_norm_placement(),
     "gpt model": lambda: figures.draw_gpt_model(),
+    "language model": lambda: figures.draw_language_model(),
+    "rotary": lambda: figures.draw_rotary(32, (0, 4, 8, 12), 7),
+    "rotary 1": lambda: figures.draw_rotary(2, [0], 1),
+    "rotary 12": lambda: figures.draw_rotary(64, [0, 1, 2, 31], 12),
     "mask": lambda: figures.draw_attention_mask(causal(4), tokens=WORDS),
     "mask 1": lambda: figures.draw_attention_mask([[1.0]]),
     "mask 2": lambda: figures.draw_attention_mask([[1, 0], [0.3302, 0.6698]]),
@@ -261,6 +265,35 @@ def test_gpt_model():
     assert inside == {"trf_blocks", "norm1", "att, drop_shortcut", "norm2", "ff, drop_shortcut", ""}
 
 
+def test_language_model():
+    picture = Picture(figures.draw_language_model())
+    first = [("norm1", "attention, dropout"), ("attention, dropout", "+")]
+    second = [("norm2", "ffn, dropout"), ("ffn, dropout", "+")]
+    shortcuts = [("token_emb", "+"), ("+", "+")]
+    between = [("token ids", "token_emb"), ("token_emb", "norm1"), ("+", "norm2"), ("+", "norm")]
+    head = [("norm", "token_emb"), ("token_emb", "logits"), ("token_emb", "token_emb")]
+    assert sorted(picture.edges()) == sorted(first + second + shortcuts + between + head)
+    assert picture.count("(2, 16)", "(2, 16, 256)", "(2, 16, 28)", "× 6") == [1, 3, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "head_dim, pairs, positions", [(32, (0, 4, 8, 12), 7), (2, [0], 1), (64, [0, 1, 2, 31], 12)]
+)
+def test_rotary_dials_turn_as_the_pairs_do(head_dim, pairs, positions):
+    picture = Picture(figures.draw_rotary(head_dim, pairs, positions))
+    (ax,) = picture.figure.axes
+    hands = [line(p) for p in ax.patches if isinstance(p, FancyArrowPatch)]
+    assert len(hands) == len(pairs) * positions
+    for i, pair in enumerate(pairs):
+        for position in range(positions):
+            (x0, y0), (x1, y1) = hands[i * positions + position][[0, -1]]
+            turned = position * 10000 ** (-2 * pair / head_dim)
+            apart = (np.arctan2(y1 - y0, x1 - x0) - turned + np.pi) % (2 * np.pi) - np.pi
+            assert abs(apart) < 1e-3
+    turns = [f"{2 * np.pi * 10000 ** (2 * pair / head_dim):,.0f} tokens" for pair in pairs]
+    assert picture.count(*turns) == [1] * len(pairs)
+
+
 def test_attention_mask_shows_the_weights_it_was_given():
     weights = causal(4)
     picture = Picture(figures.draw_attention_mask(weights, tokens=WORDS))
@@ -397,6 +430,10 @@ def test_before_and_after_are_those_given():
         (lambda: figures.draw_buffers(4, 0), "prompt_length and steps must be"),
         (lambda: figures.draw_buffers(10, 7), "at most 16 together"),
         (lambda: figures.draw_buffers(4, 2.0), "steps must be a whole number"),
+        (lambda: figures.draw_rotary(3, [0], 2), "head_dim must be even"),
+        (lambda: figures.draw_rotary(4, [2], 2), "pairs must be one to four numbers below 2"),
+        (lambda: figures.draw_rotary(4, [], 2), "pairs must be one to four"),
+        (lambda: figures.draw_rotary(4, [0], 0), "positions must be 1 to 12"),
         (lambda: figures.plot_gradients([], []), "plain must hold positive"),
         (lambda: figures.plot_gradients([1, 2], [1, 0]), "shortcut must hold positive"),
         (lambda: figures.plot_gradients([1, 2], [1]), "equally many"),
