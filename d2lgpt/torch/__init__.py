@@ -8,6 +8,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 from d2lgpt.bridge import fall_through as _fall_through
+from d2lgpt.data_hub import DATA_HUB, download
 from d2lgpt.text import print_wrapped
 from d2lgpt.tokenizer import BPETokenizer
 from d2lgpt.torch.census import count_parameters
@@ -18,12 +19,14 @@ from d2lgpt.torch.modes import eval_mode
 from d2lgpt.torch.training import train_lm, val_loss
 
 __all__ = [
+    "DATA_HUB",
     "GPT",
     "BPETokenizer",
     "FeedForward",
     "TimeMachine",
     "TransformerBlock",
     "count_parameters",
+    "download",
     "eval_mode",
     "load_gpt2",
     "print_wrapped",
