@@ -28,7 +28,7 @@ from d2lgpt.progress import person_looks, progress
 
 CONNECT = 5.0  # seconds for opening a connection
 SILENCE = 20.0  # seconds without a byte after which a server has stalled
-TRIES = 3  # connections for one download: a stall ends in an error after a minute at most
+TRIES = 3  # connections for one download: a stall is an error after a minute and a half at most
 PAUSE = 1.0  # seconds before the second connection, twice as many before the third
 LARGE = 1_000_000  # bytes that are worth keeping when a download breaks off
 BAR_AFTER = 0.5  # seconds after which a download shows a progress bar
@@ -85,11 +85,18 @@ def place(file: File, folder: str | Path) -> Path:
             f"{target} is not the file with SHA-1 {file.sha1} that was to be put there: "
             "move it away, or name another folder"
         )
-
     path = _find(file, True, target)
-    if path != target:
-        _deliver(file, target, lambda part: shutil.copyfile(path, part))
-    return target
+    if path == target:
+        return target
+
+    def copy(part: Path) -> None:
+        try:
+            shutil.copyfile(path, part)
+        except BaseException:  # a copy is not gone on with: half of one is of no use
+            part.unlink(missing_ok=True)
+            raise
+
+    return _deliver(file, target, copy)
 
 
 def _find(file: File, network: bool, target: Path) -> Path:
@@ -190,7 +197,7 @@ def _fill(file: File, part: Path, fill: Callable[[Path], object]) -> None:
 def _what_came(path: Path, expected: str, came: str) -> str:
     with path.open("rb") as stream:
         start = stream.read(256).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if start.startswith((b"<!doctype html", b"<html")):
+    if start.startswith((b"<!doctype html", b"<html", b"<head", b"<!--", b"<?xml")):
         return _WEB_PAGE
     size = f"{path.stat().st_size:,} bytes"
     return f"other contents came ({size}): SHA-1 expected {expected}, got {came}"
@@ -215,7 +222,7 @@ def _alone(target: Path) -> Iterator[None]:
             lock.acquire(blocking=False)
         except filelock.Timeout:
             if person_looks():
-                print(f"Waiting for another process that brings {target.name}", file=sys.stderr)
+                print(f"Waiting for {target.name}, which is on its way", file=sys.stderr)
             lock.acquire()
     except OSError as error:
         raise OSError(f"the folder {target.parent} cannot be written to ({error})") from None
@@ -251,7 +258,7 @@ def _download(url: str, part: Path, name: str) -> None:
     with answer:
         if start and answer.status_code == 416:  # all that there is is here
             return
-        _check_answer(answer, url)
+        _check_answer(answer, url, start)
         if answer.status_code == 200:  # the server sends all of it, whatever it was asked for
             start = 0
         length = int(answer.headers.get("Content-Length", 0))
@@ -264,28 +271,31 @@ def _download(url: str, part: Path, name: str) -> None:
         except requests.RequestException as error:
             if "timed out" in str(error):
                 what, silent = f"sent nothing for {SILENCE:g} seconds", True
-        except OSError:  # no space left
+        except OSError as error:  # no space left, say: then this takes none
             part.unlink(missing_ok=True)
-            raise
+            raise OSError(f"{part} could not be written ({error})") from None
         else:
             if part.stat().st_size >= start + length:
                 return
     came = part.stat().st_size
     of = f" of {start + length:,}" if length else ""
-    message = f"{host} {what}: {came:,}{of} bytes are here ({url})"
+    message = f"{host} {what} after {came:,}{of} bytes ({url})"
+    if came >= LARGE:
+        message += "; they are kept, and the next call goes on from there"
     # A server that has had nothing to say all that time is not asked again.
     raise OSError(message) if silent and came == start else _BrokeOff(message)
 
 
-def _check_answer(answer, url: str) -> None:
+def _check_answer(answer, url: str, start: int) -> None:
     status = f"{urlsplit(url).netloc} answered {answer.status_code} {answer.reason} ({url})"
     if answer.status_code >= 500:
         raise _BrokeOff(status)
     if answer.status_code not in (200, 206):
         raise OSError(status)
-    page = "text/html" in answer.headers.get("Content-Type", "").lower()
-    if page and not urlsplit(url).path.endswith((".html", ".htm")):
-        raise OSError(f"{_WEB_PAGE} ({url})")
+    # What came before is not given up for a page on which a network asks to log in. Otherwise the
+    # contents decide, not this header: servers say text/html of many a file.
+    if start and "text/html" in answer.headers.get("Content-Type", "").lower():
+        raise OSError(_WEB_PAGE)
 
 
 def _bar(start: int, length: int, name: str):
