@@ -475,10 +475,12 @@ def test_offline_opens_no_socket(server, tmp_path):
     """Python reports each use of a socket to the hook, wherever it comes from."""
     code = f"""
 import sys
+from pathlib import Path
 from d2lgpt import data_hub, files
+files._cache = lambda: Path({str(tmp_path)!r})
 used = []
 sys.addaudithook(lambda event, args: used.append(event) if event.startswith("socket.") else None)
-wanted = [("{server.address}/numbers.bin", None, "{SHA1}"), ("gpt2", None), ("gpt2", "{tmp_path}")]
+wanted = [("{server.address}/numbers.bin", None, "{SHA1}"), ("gpt2", None), ("gpt2", {str(tmp_path)!r})]
 for arguments in wanted:
     try:
         data_hub.download(*arguments)
@@ -490,7 +492,7 @@ print(used)
 import socket; socket.socket().close()
 print(used)
 """
-    env = {**os.environ, "D2LGPT_OFFLINE": "1", "XDG_CACHE_HOME": str(tmp_path)}
+    env = {**os.environ, "D2LGPT_OFFLINE": "1"}
     command = [sys.executable, "-c", code]
     out = subprocess.run(command, capture_output=True, text=True, env=env)
     assert out.returncode == 0, out.stderr
