@@ -7,6 +7,7 @@ are checked wherever they are there to be looked at.
 """
 
 import sys
+from numbers import Real
 
 from d2lgpt.config import check_config, check_rate, check_whole
 
@@ -17,7 +18,9 @@ __all__ = [
     "check_heads",
     "check_length",
     "check_no_nan",
+    "check_prefix",
     "check_rotary",
+    "check_sampling",
     "check_token_ids",
 ]
 
@@ -116,12 +119,40 @@ def check_generation(ids, max_new_tokens: int, context_size: int, model=None) ->
     check_token_ids(ids, vocab_size, context_length=sys.maxsize)
 
 
+def check_prefix(prefix, num_tokens: int, vocab_size: int) -> None:
+    """Raise unless a prefix of token ids, of any length, can be continued by `num_tokens` tokens.
+
+    Raises:
+        ValueError, TypeError: as `check_token_ids`; and for a number of tokens that is none.
+    """
+    check_whole("num_tokens", num_tokens, least=0)
+    check_token_ids(prefix, vocab_size, context_length=sys.maxsize)
+
+
+def check_sampling(temperature: float, top_k: int | None) -> None:
+    """Raise ValueError unless tokens can be drawn at this temperature, from the `top_k` largest.
+
+    A temperature that JAX traces is not looked at: check it before.
+    """
+    number = isinstance(temperature, Real) and not isinstance(temperature, bool)
+    if _has_values(temperature) and not (number and temperature >= 0):
+        raise ValueError(
+            f"temperature must be a number of at least 0, not {temperature!r}: "
+            "0 takes the most probable token, 1 draws by the model's own probabilities"
+        )
+    if top_k is not None:
+        check_whole("top_k", top_k)
+
+
 def check_no_nan(has_nan: bool) -> None:
-    """Raise ValueError if the logits hold a NaN: no token may be chosen from them."""
+    """Raise ValueError if the probabilities hold a NaN: no token may be chosen by them.
+
+    A softmax gives NaN if there is a NaN among the logits, or plus infinity.
+    """
     if has_nan:
         raise ValueError(
-            "the logits hold NaN (not a number): the weights are broken, for example by a "
-            "training run that diverged or a file that was loaded wrongly"
+            "the logits hold NaN (not a number) or infinity: the weights are broken, for example "
+            "by a training run that diverged or a file that was loaded wrongly"
         )
 
 

@@ -17,6 +17,7 @@ MODULES = sorted(path.name for path in ROOT.joinpath("torch").glob("*.py"))
 # What only one backend needs, because the frameworks differ. Each has its reason on its page.
 ONLY_JAX = {
     "loading.py": ["TiedHead"],
+    "sampling.py": ["sample_buffer"],
     "scratch.py": ["fill_buffer"],
     "training.py": ["train_step", "summed_loss"],
 }

@@ -5,12 +5,23 @@ Shapes: B sequences in a batch, T tokens in a sequence, D = num_hiddens numbers 
 """
 
 from collections.abc import Callable
+from numbers import Integral
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from d2lgpt.checks import check_choice, check_heads, check_rotary, check_token_ids
+from d2lgpt.checks import (
+    check_choice,
+    check_heads,
+    check_no_nan,
+    check_prefix,
+    check_rotary,
+    check_sampling,
+    check_token_ids,
+)
+from d2lgpt.jax.modes import eval_mode
+from d2lgpt.jax.sampling import sample_buffer
 
 
 class FeedForward(nnx.Module):
@@ -198,3 +209,43 @@ class GPT(nnx.Module):
         for blk in self.blks.layers:
             X = blk(X)
         return self.token_emb.attend(self.norm(X))  # the head is tied
+
+    def generate(
+        self,
+        prefix: jax.Array,
+        num_tokens: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        seed: int | jax.Array = 0,
+    ) -> jax.Array:
+        """Continue each prefix by `num_tokens` tokens, each drawn by its probability.
+
+        Deliberately naive: a full forward pass for every token, over the last `max_len` tokens.
+
+        Args:
+            prefix: token ids (B, T); T may exceed `max_len`.
+            num_tokens: how many tokens to add.
+            temperature: what the logits are divided by. 0 is greedy decoding.
+            top_k: draw from that many most probable tokens only.
+            seed: a whole number, or a key; the same one always gives the same tokens.
+
+        Returns:
+            (B, T + num_tokens) ids: the prefixes and what follows. Dropout is off meanwhile, and
+            each sub-module is afterwards as it was.
+
+        Raises:
+            ValueError: for an empty prefix, an id out of range, a negative or NaN temperature, an
+                impossible number of tokens or top_k, NaN or infinite logits.
+        """
+        check_prefix(prefix, num_tokens, self.token_emb.num_embeddings)
+        check_sampling(temperature, top_k)
+        with eval_mode(self):
+            graphdef, state = nnx.split(self)
+        buffer = jnp.pad(prefix, ((0, 0), (0, num_tokens)))  # (B, T + num_tokens)
+        window = min(self.max_len, buffer.shape[1])
+        key = jax.random.key(seed) if isinstance(seed, Integral) else seed
+        buffer = sample_buffer(
+            graphdef, state, buffer, prefix.shape[1], window, key, float(temperature), top_k
+        )
+        check_no_nan((buffer < 0).any())
+        return buffer

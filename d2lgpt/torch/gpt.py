@@ -10,7 +10,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from d2lgpt.checks import check_choice, check_heads, check_rotary, check_token_ids
+from d2lgpt.checks import (
+    check_choice,
+    check_heads,
+    check_no_nan,
+    check_prefix,
+    check_rotary,
+    check_sampling,
+    check_token_ids,
+)
+from d2lgpt.torch.modes import eval_mode
+from d2lgpt.torch.sampling import token_probabilities
 
 
 class FeedForward(nn.Module):
@@ -188,3 +198,41 @@ class GPT(nn.Module):
         for blk in self.blks:
             X = blk(X)
         return self.norm(X) @ self.token_emb.weight.T  # the head is tied
+
+    def generate(
+        self,
+        prefix: torch.Tensor,
+        num_tokens: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> torch.Tensor:
+        """Continue each prefix by `num_tokens` tokens, each drawn by its probability.
+
+        Deliberately naive: a full forward pass for every token, over the last `max_len` tokens.
+
+        Args:
+            prefix: token ids (B, T); T may exceed `max_len`.
+            num_tokens: how many tokens to add.
+            temperature: what the logits are divided by. 0 is greedy decoding.
+            top_k: draw from that many most probable tokens only.
+            generator: where the random numbers come from; by default PyTorch's global one.
+
+        Returns:
+            (B, T + num_tokens) ids: the prefixes and what follows. Dropout is off meanwhile, and
+            each sub-module is afterwards as it was.
+
+        Raises:
+            ValueError: for an empty prefix, an id out of range, a negative or NaN temperature, an
+                impossible number of tokens or top_k, NaN or infinite logits.
+        """
+        check_prefix(prefix, num_tokens, self.token_emb.num_embeddings)
+        check_sampling(temperature, top_k)
+        with eval_mode(self), torch.no_grad():
+            for _ in range(num_tokens):
+                logits = self(prefix[:, -self.max_len :])[:, -1]  # (B, vocab_size)
+                probas = token_probabilities(logits, temperature, top_k)
+                check_no_nan(probas.isnan().any())
+                next_token = torch.multinomial(probas, 1, generator=generator)  # (B, 1)
+                prefix = torch.cat([prefix, next_token.type_as(prefix)], dim=1)
+        return prefix
