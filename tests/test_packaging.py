@@ -64,7 +64,7 @@ def python(code, blocked=()):
 
 
 def test_importing_the_package_loads_no_framework():
-    heavy = {"torch", "jax", "flax", "optax", "matplotlib", "numpy", "tiktoken", "requests", "IPython"}
+    heavy = {"torch", "jax", "flax", "optax", "matplotlib", "numpy", "tiktoken", "pooch", "IPython"}
     assert python(f"import d2lgpt; print(sorted({heavy} & set(sys.modules)))") == "[]"
 
 
