@@ -143,6 +143,25 @@ def test_nan_logits_are_an_error_never_a_token(backend, pair):
         backend.scratch.generate_text_simple(model, backend.array([[1, 2]]), 3, 12)
 
 
+@both
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_a_single_broken_logit_is_an_error_too(backend, wrong):
+    """Of plus infinity the softmax makes NaN, whose argmax would be token 0."""
+    logits = backend.array(np.float32([[0, 1, wrong]]))
+
+    class Torch(torch.nn.Module):
+        def forward(self, idx):
+            return logits.expand(*idx.shape, 3)
+
+    class Jax(nnx.Module):
+        def __call__(self, idx):
+            return jnp.broadcast_to(logits, (*idx.shape, 3))
+
+    model = Torch() if backend is PYTORCH else Jax()
+    with pytest.raises(ValueError, match="NaN"):
+        backend.scratch.generate_text_simple(model, backend.array([[1, 2], [0, 0]]), 3, 12)
+
+
 def test_one_compilation_for_any_number_of_tokens():
     cfg = small_config(vocab_size=51)  # a model of its own, for which nothing is compiled yet
     model, prompt = JAX.scratch.GPTModel(cfg, rngs=nnx.Rngs(0)), jnp.array([[1, 2, 3]])

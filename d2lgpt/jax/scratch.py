@@ -278,7 +278,7 @@ def generate_text_simple(
         (B, T + max_new_tokens) ids: the prompts and what follows.
 
     Raises:
-        ValueError: for an empty prompt, an id out of range, an impossible size, NaN logits.
+        ValueError: for an empty prompt, an id out of range, an impossible size, broken logits.
     """
     check_generation(idx, max_new_tokens, context_size, model)
     with eval_mode(model):
@@ -304,7 +304,7 @@ def fill_buffer(
         probas = jax.nn.softmax(logits, axis=-1)
         next_idx = probas.argmax(axis=-1)
         # Compiled code cannot raise an error, so NaN becomes -1, which no token is.
-        next_idx = jnp.where(jnp.isnan(logits).any(axis=-1), -1, next_idx)
+        next_idx = jnp.where(jnp.isnan(probas).any(axis=-1), -1, next_idx)
         return buffer.at[:, t].set(next_idx.astype(buffer.dtype))
 
     return jax.lax.fori_loop(known, buffer.shape[1], step, buffer)

@@ -272,14 +272,14 @@ def generate_text_simple(
         (B, T + max_new_tokens) ids: the prompts and what follows.
 
     Raises:
-        ValueError: for an empty prompt, an id out of range, an impossible size, NaN logits.
+        ValueError: for an empty prompt, an id out of range, an impossible size, broken logits.
     """
     check_generation(idx, max_new_tokens, context_size, model)
     with eval_mode(model), torch.no_grad():
         for _ in range(max_new_tokens):
             logits = model(idx[:, -context_size:])[:, -1]  # (B, vocab_size)
-            check_no_nan(logits.isnan().any())
             probas = torch.softmax(logits, dim=-1)
+            check_no_nan(probas.isnan().any())
             next_idx = probas.argmax(dim=-1, keepdim=True)  # (B, 1)
             idx = torch.cat([idx, next_idx], dim=1)  # one token longer
     return idx
