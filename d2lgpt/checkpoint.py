@@ -18,16 +18,31 @@ import math
 import os
 import re
 import tempfile
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from d2lgpt.config import check_config
+from d2lgpt import files
+from d2lgpt.config import GPT_CONFIG_124M, check_config
 from d2lgpt.parameters import Parameter, Stored, check_writable, pair, parameters
 
 _MASK = re.compile(r"h\.\d+\.attn\.bias")
 _IGNORED = re.compile(r"h\.\d+\.attn\.masked_bias")
+
+#: What `gpt2_file` finds: the weights that OpenAI released, or the small model in their place.
+RELEASED, STAND_IN = "released", "stand-in"
+
+#: In words for a page, with which a sentence can start or end.
+FILE_NAMES = {
+    RELEASED: "GPT-2 with 124 million parameters, as OpenAI released it",
+    STAND_IN: "the stand-in: a small GPT-2 trained on The Time Machine, not the released model",
+}
+
+_DATA = Path(__file__).parent / "data"
 
 # Of each block, what the file has beside the mask: name -> shape in units of D = emb_dim.
 _BLOCK = {
@@ -107,13 +122,36 @@ def write_random_gpt2(path: str | Path, cfg: dict, seed: int = 0) -> Path:
     Raises:
         ValueError: for an impossible configuration.
     """
-    path = Path(path)
-    layout = gpt2_layout(cfg)
     rng = np.random.default_rng(seed)
-    header, end = {"__metadata__": {"format": "pt"}}, 0
+    return write_gpt2(path, cfg, lambda name, shape: _random(name, shape, rng))
+
+
+def write_gpt2(
+    path: str | Path,
+    cfg: dict,
+    tensor: Callable[[str, tuple[int, ...]], np.ndarray],
+    dtype: str = "F32",
+    metadata: dict[str, str] | None = None,
+) -> Path:
+    """Write a file in exactly the released layout; it gets its name when it is whole.
+
+    Args:
+        path: where; a file of that name is replaced.
+        cfg: the configuration.
+        tensor: gives the numbers of a tensor from its name and shape. It is called for one after
+            the other, in the order of `gpt2_layout`, and what it gives is converted to `dtype`.
+        dtype: "F32", or "F16" for half precision.
+        metadata: what else the header is to say.
+
+    Raises:
+        ValueError: for an impossible configuration.
+    """
+    path, kind = Path(path), np.dtype(_DTYPES[dtype])
+    layout = gpt2_layout(cfg)
+    header, end = {"__metadata__": {"format": "pt", **(metadata or {})}}, 0
     for name, shape in layout.items():
-        start, end = end, end + 4 * math.prod(shape)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": (start, end)}
+        start, end = end, end + kind.itemsize * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": (start, end)}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # so that the numbers start at a multiple of 8 bytes
     handle, partial = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
@@ -121,7 +159,8 @@ def write_random_gpt2(path: str | Path, cfg: dict, seed: int = 0) -> Path:
         with os.fdopen(handle, "wb") as stream:
             stream.write(len(text).to_bytes(8, "little") + text)
             for name, shape in layout.items():
-                stream.write(_random(name, shape, rng).astype("<f4", copy=False).data)
+                stream.write(np.ascontiguousarray(tensor(name, shape), kind).reshape(shape).data)
+        Path(partial).chmod(0o644)  # mkstemp lets nobody else read it
         Path(partial).replace(path)
     except BaseException:
         Path(partial).unlink(missing_ok=True)
@@ -139,6 +178,86 @@ def _random(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
     fan_in = shape[1] if name in ("wte.weight", "wpe.weight") else shape[0]
     numbers *= np.float32(fan_in**-0.5)
     return numbers
+
+
+class GPT2File(NamedTuple):
+    """The path of a GPT-2 file, and its kind: "released" or "stand-in"."""
+
+    path: Path
+    kind: str
+
+
+def gpt2_file() -> GPT2File:
+    """The best GPT-2 file at hand, and what it is: `path, kind = gpt2_file()`.
+
+    "released" are the weights of GPT-2 124M, from the folder `D2LGPT_DATA`, the cache, or the
+    network into the cache (548 MB; see `d2lgpt.files`). Where they cannot be had, their place is
+    taken by the "stand-in", which comes with this package: a small GPT-2 in the same layout,
+    trained on *The Time Machine* alone. `FILE_NAMES[kind]` says it in words. The network is tried
+    once in a process, and never with `D2LGPT_OFFLINE=1`.
+    """
+    try:
+        return GPT2File(files.find(files.GPT2, network=False), RELEASED)
+    except FileNotFoundError:
+        path = None if files._offline() else _from_the_network()
+    return GPT2File(path, RELEASED) if path else GPT2File(stand_in_path(), STAND_IN)
+
+
+@cache
+def _from_the_network() -> Path | None:
+    try:
+        return files.find(files.GPT2)
+    except FileNotFoundError:
+        return None
+
+
+def stand_in_path() -> Path:
+    """The stand-in checkpoint, made by `make stand-in`; `gpt2_file` says more."""
+    return _DATA / "gpt2-stand-in.safetensors"
+
+
+def held_out_text() -> str:
+    """A page of *The Time Machine* that the stand-in has not seen: how its last chapter begins."""
+    return held_out_path().read_text(encoding="utf-8")
+
+
+def held_out_path() -> Path:
+    """The file of `held_out_text`."""
+    return _DATA / "held-out.txt"
+
+
+def gpt2_file_config(path: str | Path) -> dict:
+    """The configuration of the model in a GPT-2 file, for `GPTModel`.
+
+    All sizes can be read off the tensors but one: the heads leave no trace. A file may name their
+    number in its metadata (`n_heads`), as the stand-in does; without that, a head has 64 numbers,
+    as in all four released models.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is no whole safetensors file, or no GPT-2.
+    """
+    checkpoint = Checkpoint(path)
+    shapes = checkpoint.shapes
+    for name in ("wte.weight", "wpe.weight"):
+        if len(shapes.get(name, ())) != 2:
+            raise ValueError(f"{path} is no GPT-2: it has no table {name}")
+    (vocab_size, emb_dim), (context_length, _) = shapes["wte.weight"], shapes["wpe.weight"]
+    with safe_open(path, framework="np") as file:
+        metadata = file.metadata() or {}
+    if "n_heads" not in metadata and emb_dim % 64:
+        raise ValueError(
+            f"{path} does not say how many heads its model has, and its width {emb_dim} is no "
+            "multiple of 64, the width of a head in the released models: write the configuration"
+        )
+    sizes = {
+        "vocab_size": vocab_size,
+        "context_length": context_length,
+        "emb_dim": emb_dim,
+        "n_heads": int(metadata.get("n_heads", emb_dim // 64)),
+        "n_layers": len({name.split(".")[1] for name in shapes if name.startswith("h.")}),
+    }
+    return check_config({**GPT_CONFIG_124M, **sizes, "qkv_bias": True})
 
 
 class Checkpoint:
