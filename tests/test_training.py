@@ -117,3 +117,17 @@ def test_a_training_step_compiles_once():
         )
         == 0
     )
+
+
+def test_default_initial_weights_differ_by_the_root_of_three():
+    """Why the two published curves of chapter 10 differ; the token tables are drawn alike."""
+    (one, *_), (other, *_) = (make(backend) for backend in BACKENDS)
+    for ours, theirs in (("attention", "W_qkv"), ("attention", "W_o"), ("ffn", "W_1")):
+        linear = getattr(getattr(one.blks[0], ours), theirs)
+        kernel = getattr(getattr(other.blks.layers[0], ours), theirs).kernel[...]
+        inputs = linear.in_features
+        assert linear.weight.std().item() == pytest.approx((3 * inputs) ** -0.5, rel=0.1)
+        assert linear.weight.abs().max().item() <= inputs**-0.5
+        assert kernel.std().item() == pytest.approx(inputs**-0.5, rel=0.1)
+    assert one.token_emb.weight.std().item() == pytest.approx(0.02, rel=0.2)
+    assert other.token_emb.embedding[...].std().item() == pytest.approx(0.02, rel=0.2)
