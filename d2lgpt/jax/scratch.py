@@ -247,9 +247,9 @@ class GPTModel(nnx.Module):
         self.tok_emb = nnx.Embed(cfg["vocab_size"], cfg["emb_dim"], rngs=rngs)
         self.pos_emb = nnx.Embed(cfg["context_length"], cfg["emb_dim"], rngs=rngs)
         self.drop_emb = nnx.Dropout(cfg["drop_rate"], rngs=rngs)
-        self.trf_blocks = nnx.Sequential(
-            *[TransformerBlock(cfg, rngs=rngs) for _ in range(cfg["n_layers"])]
-        )
+        # remat: a trace for each block, where one long trace of all would take long to make
+        block = nnx.remat(lambda rngs: TransformerBlock(cfg, rngs=rngs))
+        self.trf_blocks = nnx.Sequential(*[block(rngs) for _ in range(cfg["n_layers"])])
         self.final_norm = LayerNorm(cfg["emb_dim"], rngs=rngs)
         self.out_head = nnx.Linear(cfg["emb_dim"], cfg["vocab_size"], use_bias=False, rngs=rngs)
 
