@@ -57,5 +57,5 @@ def test_a_wish_that_is_none(monkeypatch):
 
 @pytest.mark.parametrize(("full", "quick"), [(0, 0), (10, 0), (10, 11), (2.5, 1), (True, 1)])
 def test_steps_that_are_none(full, quick):
-    with pytest.raises(ValueError, match="full|quick"):
+    with pytest.raises(ValueError, match=r"full|quick"):
         training_steps(full, quick)
