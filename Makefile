@@ -56,12 +56,18 @@ bench: $(VENV)/installed  ## Measure the speeds and the memory that the package 
 
 # ---- Changing the book --------------------------------------------------------------------------
 
-.PHONY: listings notebooks lint lint-check lock clean
+.PHONY: listings notebooks record ledger lint lint-check lock clean
 listings: $(VENV)/installed  ## Rewrite the listing cells of the chapters from the package
 	$(NOTEBOOKS) listings
 
 notebooks: $(VENV)/installed  ## Make all notebooks anew from their texts and execute them
 	$(NOTEBOOKS) run -j $(JOBS)
+
+record: $(VENV)/installed  ## Run the full training runs that are not recorded yet (hours on a CPU)
+	$(RUN) book/_scripts/record.py
+
+ledger: $(VENV)/installed  ## Compute the published figures again and write the ledger's values
+	$(RUN) book/_scripts/ledger.py
 
 lint: $(VENV)/installed  ## Format code and notebooks, mend what can be mended, report the rest
 	@status=0; \
