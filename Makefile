@@ -56,7 +56,7 @@ bench: $(VENV)/installed  ## Measure the speeds and the memory that the package 
 
 # ---- Changing the book --------------------------------------------------------------------------
 
-.PHONY: listings notebooks record ledger lint lint-check lock clean
+.PHONY: listings notebooks record ledger stand-in lint lint-check lock clean
 listings: $(VENV)/installed  ## Rewrite the listing cells of the chapters from the package
 	$(NOTEBOOKS) listings
 
@@ -68,6 +68,9 @@ record: $(VENV)/installed  ## Run the full training runs that are not recorded y
 
 ledger: $(VENV)/installed  ## Compute the published figures again and write the ledger's values
 	$(RUN) book/_scripts/ledger.py
+
+stand-in: $(VENV)/installed  ## Train the small GPT-2 that comes with the package (minutes)
+	$(RUN) book/_scripts/stand_in.py
 
 lint: $(VENV)/installed  ## Format code and notebooks, mend what can be mended, report the rest
 	@status=0; \
