@@ -56,7 +56,10 @@ SERVES = {
         "training-a-language-model normalization-placement",
         "cross-entropy memorization normalization-placement",
     ),
-    "11_sampling": ("sampling-from-a-model", "temperature-and-truncation memorization"),
+    "11_sampling": (
+        "sampling-from-a-model",
+        "temperature-and-truncation memorization greedy-decoding",
+    ),
     "12_loading_gpt2": (
         "loading-pretrained-weights",
         "checkpoint-layout byte-pair-encoding weight-tying cross-entropy",
