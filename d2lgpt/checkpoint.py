@@ -27,6 +27,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from d2lgpt import files
+from d2lgpt.checks import check_choice
 from d2lgpt.config import GPT_CONFIG_124M, check_config
 from d2lgpt.parameters import Parameter, Stored, check_writable, pair, parameters
 
@@ -194,8 +195,21 @@ def gpt2_file() -> GPT2File:
     network into the cache (548 MB; see `d2lgpt.files`). Where they cannot be had, their place is
     taken by the "stand-in", which comes with this package: a small GPT-2 in the same layout,
     trained on *The Time Machine* alone. `FILE_NAMES[kind]` says it in words. The network is tried
-    once in a process, and never with `D2LGPT_OFFLINE=1`.
+    once in a process, and never with `D2LGPT_OFFLINE=1`. The environment variable `D2LGPT_GPT2`
+    decides otherwise: "stand-in" takes that without a look elsewhere, "released" takes nothing
+    else.
+
+    Raises:
+        ValueError: if `D2LGPT_GPT2` is neither.
+        FileNotFoundError: if it is "released", and that file cannot be had.
     """
+    wanted = os.environ.get("D2LGPT_GPT2", "")
+    if wanted:
+        check_choice("the environment variable D2LGPT_GPT2", wanted, (RELEASED, STAND_IN))
+    if wanted == STAND_IN:
+        return GPT2File(stand_in_path(), STAND_IN)
+    if wanted == RELEASED:
+        return GPT2File(files.find(files.GPT2), RELEASED)
     try:
         return GPT2File(files.find(files.GPT2, network=False), RELEASED)
     except FileNotFoundError:

@@ -308,7 +308,9 @@ def test_another_number_of_heads_shows(models):
 def nothing_at_hand(tmp_path, monkeypatch):
     """No file of the released weights on this machine, and no network."""
     monkeypatch.setattr(files, "_cache", lambda: tmp_path / "cache")
-    monkeypatch.delenv("D2LGPT_DATA", raising=False)
+    for name in ("D2LGPT_DATA", "D2LGPT_GPT2"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("D2LGPT_GPT2", raising=False)
     monkeypatch.setenv("D2LGPT_OFFLINE", "1")
     d2lgpt.checkpoint._from_the_network.cache_clear()
     yield tmp_path
@@ -345,6 +347,20 @@ def test_the_released_file_is_found_on_this_machine(released, monkeypatch):
     assert gpt2_file() == (cached, "released")
     shutil.copy(released, folder / files.GPT2.name)
     assert gpt2_file() == (folder / files.GPT2.name, "released")
+
+
+def test_the_reader_decides(released, monkeypatch):
+    monkeypatch.setenv("D2LGPT_GPT2", "released")
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors"):
+        gpt2_file()
+    monkeypatch.setenv("D2LGPT_DATA", str(released.parent))
+    place = released.replace(released.with_name(files.GPT2.name))
+    assert gpt2_file() == (place, "released")
+    monkeypatch.setenv("D2LGPT_GPT2", "stand-in")
+    assert gpt2_file() == (PATH, "stand-in")
+    monkeypatch.setenv("D2LGPT_GPT2", "large")
+    with pytest.raises(ValueError, match="D2LGPT_GPT2 must be one of 'released', 'stand-in', not"):
+        gpt2_file()
 
 
 @pytest.mark.parametrize("offline", [False, True])
