@@ -9,6 +9,7 @@ is a cell that claims what is no fact of its chapter.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 from docutils import nodes
@@ -85,9 +86,14 @@ class LedgerDirective(SphinxDirective):
         if missing := {fact["id"] for fact in facts} ^ set(ledger):
             raise self.error(f"facts and ledger do not fit: {', '.join(sorted(missing))}")
         chapters = sorted({fact["chapter"] for fact in facts})
+        states = Counter(entry["status"] for row in ledger.values() for entry in row.values())
+        total = ", ".join(f"{count} {status}" for status, count in states.items())
         return [
-            self.section(n, [fact for fact in facts if fact["chapter"] == n], ledger)
-            for n in chapters
+            nodes.paragraph("", f"All chapters together, both backends counted: {total}."),
+            *(
+                self.section(n, [fact for fact in facts if fact["chapter"] == n], ledger)
+                for n in chapters
+            ),
         ]
 
     def load(self, argument: str):
