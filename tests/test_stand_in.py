@@ -310,7 +310,6 @@ def nothing_at_hand(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_cache", lambda: tmp_path / "cache")
     for name in ("D2LGPT_DATA", "D2LGPT_GPT2"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.delenv("D2LGPT_GPT2", raising=False)
     monkeypatch.setenv("D2LGPT_OFFLINE", "1")
     d2lgpt.checkpoint._from_the_network.cache_clear()
     yield tmp_path
