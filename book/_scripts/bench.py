@@ -20,6 +20,13 @@ JAX += "from d2lgpt.jax.scratch import *\nfrom d2lgpt.jax import count_parameter
 BOTH = TORCH.replace("scratch import *", "scratch import GPTModel as TorchGPT")
 BOTH += JAX.replace("scratch import *", "scratch import GPTModel as JaxGPT")
 BOTH += "from d2lgpt.parity import copy_weights\ncfg = GPT_CONFIG_124M\n"
+D2L = "from d2lgpt import {} as d2l\n"
+MAIN_RUN = "d2l.TimeMachine(64, 128, 100_000, 3_000, 'char')"
+RANDOM_FILE = "from d2lgpt.checkpoint import write_random_gpt2\nimport tempfile, pathlib\n"
+RANDOM_FILE += "folder = tempfile.TemporaryDirectory()\n"
+RANDOM_FILE += "path = write_random_gpt2(pathlib.Path(folder.name) / 'gpt2', GPT_CONFIG_124M)\n"
+GPT2 = "50257, 768, 12, 12, pos='learned', norm='layer', act='gelu', bias=True"
+SMALL_GPT = "28, num_hiddens=64, num_heads=4, num_blks=2, max_len=64"
 NNX_MODEL = "JaxGPT(cfg, rngs=nnx.Rngs(0))"
 TINY = "small = gpt2_config('small', emb_dim=48, n_heads=4, n_layers=2, vocab_size=500)\n"
 
@@ -90,6 +97,53 @@ MEASURED = {
         + TIMED
         + "jax.block_until_ready(generate_text_simple(m, ids, 200, 1024))\n"
         "assert fill_buffer._cache_size() == 1",
+        None,
+        None,
+    ),
+    # The bound: 1.2 times (498 MB of weights + 548 MB of the file's pages, which count here too).
+    "load GPT-2 into an abstract GPT, PyTorch": (
+        TORCH + D2L.format("torch") + RANDOM_FILE + TIMED + "with torch.device('meta'):\n"
+        f"    m = d2l.GPT({GPT2})\n"
+        "d2l.load_gpt2(m, path)",
+        None,
+        1255,
+    ),
+    "load GPT-2 into an abstract GPT, JAX": (
+        JAX + D2L.format("jax") + RANDOM_FILE + TIMED + "m = nnx.eval_shape(\n"
+        f"    lambda: d2l.GPT({GPT2}, rngs=nnx.Rngs(0)))\n"
+        "d2l.load_gpt2(m, path); jax.block_until_ready(nnx.state(m))",
+        None,
+        1255,
+    ),
+    "The Time Machine of the main run, PyTorch": (
+        D2L.format("torch")
+        + "from d2lgpt.corpus import time_machine\ntime_machine()"
+        + TIMED
+        + f"data = {MAIN_RUN}",
+        0.3,
+        50,
+    ),
+    "The Time Machine of the main run, JAX": (
+        D2L.format("jax")
+        + "from d2lgpt.corpus import time_machine\ntime_machine()"
+        + TIMED
+        + f"data = {MAIN_RUN}",
+        0.3,
+        50,
+    ),
+    "200 drawn tokens, PyTorch": (
+        TORCH + D2L.format("torch") + f"m = d2l.GPT({SMALL_GPT}); ids = torch.tensor([[1, 2, 3]])\n"
+        "m.generate(ids, 2)" + TIMED + "m.generate(ids, 200, 0.7, 8)",
+        None,
+        None,
+    ),
+    "200 drawn tokens, JAX, after another temperature": (
+        JAX + D2L.format("jax") + "from d2lgpt.jax.sampling import sample_buffer\n"
+        f"m = d2l.GPT({SMALL_GPT}, rngs=nnx.Rngs(0)); ids = jnp.array([[1, 2, 3]])\n"
+        "m.generate(ids, 200, 1.0, 8)"
+        + TIMED
+        + "m.generate(ids, 200, 0.7, 8).block_until_ready()\n"
+        "assert sample_buffer._cache_size() == 1",
         None,
         None,
     ),
