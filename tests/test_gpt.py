@@ -90,6 +90,15 @@ def test_rotation_is_multiplication_by_a_complex_number(backend):
 
 
 @both
+def test_rotation_keeps_the_type_of_numbers(backend):
+    X = backend.array(np.ones((1, 3, 2, 4), np.float32))
+    rotate = (jax_gpt if backend is JAX else torch_gpt).rotate
+    half = X.astype(jnp.bfloat16) if backend is JAX else X.bfloat16()
+    assert rotate(half).dtype == half.dtype
+    assert rotate(X).dtype == X.dtype
+
+
+@both
 @pytest.mark.parametrize("pos", ["rope", "learned"])
 def test_the_future_is_hidden(backend, pos):
     model = small(backend, pos=pos)

@@ -98,9 +98,9 @@ class TransformerBlock(nnx.Module):
 
 
 def make_norm(norm: str, num_hiddens: int, *, rngs: nnx.Rngs) -> nnx.Module:
-    """RMS normalization ("rms", epsilon 1e-6) or layer normalization ("layer", epsilon 1e-5).
+    """RMS normalization ("rms") or layer normalization ("layer"), with stated epsilons.
 
-    The epsilons are stated, because the frameworks' defaults differ.
+    They are 1e-6 and 1e-5, and stated, because the frameworks' defaults differ.
     """
     check_choice("norm", norm, ("rms", "layer"))
     if norm == "rms":
@@ -110,7 +110,7 @@ def make_norm(norm: str, num_hiddens: int, *, rngs: nnx.Rngs) -> nnx.Module:
 
 
 def rotate(X: jax.Array) -> jax.Array:
-    """Rotary position embedding: turn each pair of numbers by an angle that grows with position.
+    """Rotary positions: turn each pair of numbers by an angle that grows along the text.
 
     (..., T, heads, d) -> the same shape: at position t the pair (x_2i, x_2i+1), read as a complex
     number, is multiplied by exp(i t 10000^(-2i / d)). The dot product of two rotated vectors
@@ -122,7 +122,8 @@ def rotate(X: jax.Array) -> jax.Array:
     angles = jnp.outer(jnp.arange(T), frequencies)[:, None]  # (T, 1, d / 2)
     cos, sin = jnp.cos(angles), jnp.sin(angles)
     even, odd = X[..., 0::2], X[..., 1::2]
-    return jnp.stack((even * cos - odd * sin, even * sin + odd * cos), axis=-1).reshape(X.shape)
+    pairs = jnp.stack((even * cos - odd * sin, even * sin + odd * cos), axis=-1)
+    return pairs.reshape(X.shape).astype(X.dtype)
 
 
 class GPT(nnx.Module):

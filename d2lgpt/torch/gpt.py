@@ -95,9 +95,9 @@ class TransformerBlock(nn.Module):
 
 
 def make_norm(norm: str, num_hiddens: int) -> nn.Module:
-    """RMS normalization ("rms", epsilon 1e-6) or layer normalization ("layer", epsilon 1e-5).
+    """RMS normalization ("rms") or layer normalization ("layer"), with stated epsilons.
 
-    The epsilons are stated, because the frameworks' defaults differ.
+    They are 1e-6 and 1e-5, and stated, because the frameworks' defaults differ.
     """
     check_choice("norm", norm, ("rms", "layer"))
     if norm == "rms":
@@ -106,7 +106,7 @@ def make_norm(norm: str, num_hiddens: int) -> nn.Module:
 
 
 def rotate(X: torch.Tensor) -> torch.Tensor:
-    """Rotary position embedding: turn each pair of numbers by an angle that grows with position.
+    """Rotary positions: turn each pair of numbers by an angle that grows along the text.
 
     (..., T, d) -> (..., T, d): at position t the pair (x_2i, x_2i+1), read as a complex number,
     is multiplied by exp(i t 10000^(-2i / d)). The dot product of two rotated vectors depends on
