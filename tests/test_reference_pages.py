@@ -197,9 +197,10 @@ def test_the_jobs_and_files_that_are_named_exist():
 
 
 def test_the_data_are_looked_for_where_the_page_says():
-    from d2lgpt import files, tokenizer
+    from d2lgpt import budget, checkpoint, files, tokenizer
 
-    text, source = page("how_to_use"), Path(files.__file__).read_text("utf-8")
+    text = page("how_to_use")
+    source = "".join(Path(room.__file__).read_text("utf-8") for room in (budget, checkpoint, files))
     for name in set(re.findall(r"D2LGPT_\w+", text)):
         assert name in source
     for file in (tokenizer.MERGES, tokenizer.VOCAB):
