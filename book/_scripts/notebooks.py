@@ -22,7 +22,7 @@ from notebook_sources import Fault, fill, tidy
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 NBVAL = ["--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/nbval.cfg"]
-NBVAL += ["--nbval-cell-timeout", "120", "--dist", "loadfile"]
+NBVAL += ["--nbval-cell-timeout", "300", "--dist", "loadfile"]
 
 
 def find(folder: Path, names: list[str]) -> list[Pair]:
