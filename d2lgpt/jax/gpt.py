@@ -219,7 +219,7 @@ class GPT(nnx.Module):
         top_k: int | None = None,
         seed: int | jax.Array = 0,
     ) -> jax.Array:
-        """Continue each prefix by `num_tokens` tokens, each drawn by its probability.
+        """Continue each prefix by `num_tokens` tokens, drawn one after the other.
 
         Deliberately naive: a full forward pass for every token, over the last `max_len` tokens.
 

@@ -12,7 +12,7 @@ from d2lgpt.checks import check_sampling
 def token_probabilities(
     logits: jax.Array, temperature: float = 1.0, top_k: int | None = None
 ) -> jax.Array:
-    """The probability with which sampling draws each token: (..., V) -> (..., V).
+    """The probability that each token is drawn: (..., V) -> (..., V).
 
     softmax(logits / temperature) over the `top_k` largest logits; the others get probability 0.
     Exactly `top_k` tokens are kept (of equal logits the first ones), or all, if there are fewer
@@ -33,7 +33,8 @@ def token_probabilities(
     scores = (largest - logits.max(axis=-1, keepdims=True)) / temperature
     scores = jnp.where(greedy & (jnp.arange(keep) > 0), -jnp.inf, scores)
     probas = jax.nn.softmax(scores, axis=-1)  # (..., keep)
-    return jnp.put_along_axis(jnp.zeros_like(logits), ids, probas, axis=-1, inplace=False)
+    zeros = jnp.zeros_like(logits)
+    return jnp.put_along_axis(zeros, ids, probas, axis=-1, inplace=False)
 
 
 @partial(jax.jit, static_argnames=("graphdef", "window", "top_k"))
@@ -47,7 +48,7 @@ def sample_buffer(
     temperature: float,
     top_k: int | None,
 ) -> jax.Array:
-    """Fill `buffer` from the first unknown token to its end with tokens that are drawn.
+    """Fill `buffer` from the first unknown token to its end by drawing tokens.
 
     Compiled once for the shape of the buffer, the window that the model sees, and `top_k`. Token
     -1 marks a place where the logits held NaN or plus infinity.

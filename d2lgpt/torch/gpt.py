@@ -207,7 +207,7 @@ class GPT(nn.Module):
         top_k: int | None = None,
         generator: torch.Generator | None = None,
     ) -> torch.Tensor:
-        """Continue each prefix by `num_tokens` tokens, each drawn by its probability.
+        """Continue each prefix by `num_tokens` tokens, drawn one after the other.
 
         Deliberately naive: a full forward pass for every token, over the last `max_len` tokens.
 

@@ -8,7 +8,7 @@ from d2lgpt.checks import check_sampling
 def token_probabilities(
     logits: torch.Tensor, temperature: float = 1.0, top_k: int | None = None
 ) -> torch.Tensor:
-    """The probability with which sampling draws each token: (..., V) -> (..., V).
+    """The probability that each token is drawn: (..., V) -> (..., V).
 
     softmax(logits / temperature) over the `top_k` largest logits; the others get probability 0.
     Exactly `top_k` tokens are kept (of equal logits the first ones), or all, if there are fewer
@@ -28,4 +28,5 @@ def token_probabilities(
     # The maximum is NaN as soon as one logit is, wherever it was sorted to.
     scores = (largest[..., :keep] - logits.amax(dim=-1, keepdim=True)) / temperature
     probas = torch.softmax(scores, dim=-1)  # (..., keep)
-    return torch.zeros_like(logits).scatter(-1, ids[..., :keep], probas)
+    zeros = torch.zeros_like(logits)
+    return zeros.scatter(-1, ids[..., :keep], probas)  # each to the place of its token
