@@ -118,7 +118,8 @@ def write_random_gpt2(path: str | Path, cfg: dict, seed: int = 0) -> Path:
 
     It is for tests of shape, speed and memory. All that can matter to the logits does (the masks
     and the biases of the keys cannot: softmax removes those): weights have the standard deviation
-    1 / sqrt(in), scales lie around 1, biases around 0. The same seed gives the same numbers. One tensor at a time is in memory; the file gets its name when it is whole.
+    1 / sqrt(in), scales lie around 1, biases around 0. The same seed gives the same numbers. One
+    tensor at a time is in memory; the file gets its name when it is whole.
 
     Raises:
         ValueError: for an impossible configuration.
