@@ -247,12 +247,16 @@ def _write_nnx(target, pairs) -> None:
     from flax import nnx
 
     abstract = _abstract_rest(target)
-    default = jax.numpy.zeros(()).sharding  # where JAX puts new arrays
     for match, to in pairs:
         old = _read_nnx(to.value)
         array = _to_jax(match.value, old.dtype, transpose=match.transposed != to.transposed)
-        sharding = default if is_abstract(to.value) else old.sharding
-        _assign_nnx(to.value, jax.device_put(array, sharding))
+        # An array stays where it was put. One that nobody put anywhere is where JAX puts new
+        # arrays, and stays free to go: a mixture of both kinds would be compiled for twice.
+        if not is_abstract(to.value) and old.committed:
+            array = jax.device_put(array, old.sharding)
+        elif array.committed:
+            array = jax.numpy.asarray(np.asarray(array))
+        _assign_nnx(to.value, array)
     for i, variable in enumerate(abstract):
         old = _read_nnx(variable)
         key = jax.random.fold_in(jax.random.key(0), i)

@@ -260,3 +260,17 @@ def test_max_abs_diff_of_odd_arrays():
     assert max_abs_diff(torch.ones(2, dtype=torch.bfloat16), jnp.ones(2, dtype=jnp.bfloat16)) == 0
     with pytest.raises(ValueError, match=r"\(2,\) and \(1, 2\)"):
         max_abs_diff(np.zeros(2), np.zeros((1, 2)))
+
+
+def test_a_step_after_copying_is_compiled_once():
+    """Copied arrays are as free to move as those that NNX draws itself."""
+    source = torch.nn.Linear(3, 3)
+    drawn = nnx.Linear(3, 3, rngs=nnx.Rngs(0))
+    target = copy_weights(source, nnx.Linear(3, 3, rngs=nnx.Rngs(0)))
+    abstract = copy_weights(source, nnx.eval_shape(lambda: nnx.Linear(3, 3, rngs=nnx.Rngs(0))))
+    for layer in (drawn, target, abstract):
+        assert not layer.kernel[...].committed
+    # What was put on a device on purpose stays committed to it.
+    placed = nnx.Linear(3, 3, rngs=nnx.Rngs(0))
+    placed.kernel[...] = jax.device_put(placed.kernel[...], jax.devices()[0])
+    assert copy_weights(source, placed).kernel[...].committed
