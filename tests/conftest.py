@@ -3,6 +3,8 @@
 import os
 
 os.environ |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "agg"}
+if "PYTEST_XDIST_WORKER" in os.environ:  # side by side, PyTorch's threads would fight
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import settings
 
