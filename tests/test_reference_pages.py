@@ -198,9 +198,12 @@ def test_the_jobs_and_files_that_are_named_exist():
 
 def test_the_data_are_looked_for_where_the_page_says():
     from d2lgpt import budget, checkpoint, files, tokenizer
+    from d2lgpt.exercises import record
 
     text = page("how_to_use")
-    source = "".join(Path(room.__file__).read_text("utf-8") for room in (budget, checkpoint, files))
+    source = "".join(
+        Path(room.__file__).read_text("utf-8") for room in (budget, checkpoint, files, record)
+    )
     for name in set(re.findall(r"D2LGPT_\w+", text)):
         assert name in source
     for file in (tokenizer.MERGES, tokenizer.VOCAB):
@@ -228,12 +231,21 @@ def run():
 
 def test_the_three_cells_do_what_the_page_says(run):
     cells = re.findall(r"^```python\n(.*?)^```$", page("how_to_use"), re.M | re.S)
-    *code, last = cells
+    *code, last, _ = cells
     assert len(code) == 2
     for source in ["%load_ext d2lgpt", *code]:
         assert run(source)[1] is None
     call, printed = last.split("#")
     assert run(call)[0].strip() == printed.strip()
+
+
+def test_an_answer_gets_the_sentence_that_the_page_shows(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("D2LGPT_PROGRESS", str(tmp_path / "progress.json"))
+    *_, code = re.findall(r"^```python\n(.*?)^```$", page("how_to_use"), re.M | re.S)
+    said = re.search(r"check\(.*?# (.*)", code)[1]
+    printed, error = run(code)
+    assert error is None
+    assert printed.splitlines()[0] == said
 
 
 def test_the_change_has_the_effect_that_the_page_describes(run):

@@ -1,0 +1,168 @@
+"""The desk at which answers are handed in: `check`, `hint`, `progress`, `clear_progress`."""
+
+import random
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from d2lgpt.exercises import record
+from d2lgpt.exercises.judges import Judge, WrongForm
+
+SECONDS = 60  # for one answer; what takes longer is stopped, where the system can do that
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise, or one part of it: what it is called, what it expects, and how it is judged."""
+
+    id: str  # "1.1", or "12.1a" for a part
+    title: str
+    expects: str  # the form of an answer, in words: "a list of four whole numbers"
+    judge: Judge
+    hints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `check` says: true if the answer is right; printed once, as one sentence."""
+
+    right: bool
+    text: str
+
+    def __post_init__(self) -> None:
+        print(self.text)
+
+    def _ipython_display_(self) -> None:
+        """Nothing: a notebook has printed it already."""
+
+    def __bool__(self) -> bool:
+        return self.right
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def check(id: str, answer=None) -> Verdict:
+    """Say whether an answer is right, and if not, what kind of mistake it looks like.
+
+    Args:
+        id: the exercise, "7.1", or a part of one, "12.1a".
+        answer: what the statement asks for. None: the exercise is not answered yet.
+
+    Returns:
+        A verdict, true or false, after its sentence has been printed. Random generators and the
+        default dtype of PyTorch are as before, whatever the answer does.
+    """
+    exercise = _exercises().get(str(id).strip())
+    if exercise is None:
+        return Verdict(False, f"There is no exercise {id!r}: {_known(id)}.")
+    if answer is None:
+        return Verdict(False, f"{exercise.id}: not answered yet. Hand in {exercise.expects}.")
+    try:
+        with _untouched(), _time_limit():
+            problem = exercise.judge(answer)
+    except WrongForm as form:
+        return Verdict(
+            False, f"{exercise.id}: this exercise expects {exercise.expects}, not {form}."
+        )
+    except _TooLong:
+        return Verdict(False, f"{exercise.id}: not yet. The answer ran for over {SECONDS} seconds.")
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {error}".strip().splitlines()[0][:200]
+        return Verdict(False, f"{exercise.id}: not yet. Your answer raised an error, {what}")
+    if problem is None:
+        remark = record.note(exercise.id)
+        return Verdict(True, f"{exercise.id}: right.{remark}")
+    return Verdict(False, f"{exercise.id}: not yet: {problem}.")
+
+
+def hint(id: str, number: int = 1) -> str:
+    """One hint at a time: `hint("7.1")`, then `hint("7.1", 2)`, and so on."""
+    exercise = _exercises().get(str(id).strip())
+    if exercise is None:
+        return f"There is no exercise {id!r}: {_known(id)}."
+    if not 1 <= number <= len(exercise.hints):
+        return f"{exercise.id} has {len(exercise.hints)} hints."
+    more = f' (next: hint("{exercise.id}", {number + 1}))' * (number < len(exercise.hints))
+    return exercise.hints[number - 1] + more
+
+
+def progress() -> str:
+    """Which exercises are solved, chapter by chapter."""
+    solved, lines = record.solved(), []
+    for chapter in dict.fromkeys(id.partition(".")[0] for id in _exercises()):
+        ids = [id for id in _exercises() if id.partition(".")[0] == chapter]
+        done = [id for id in ids if id in solved]
+        names = f": {', '.join(done)}" if done else ""
+        lines.append(f"chapter {chapter}: {len(done)} of {len(ids)}{names}")
+    text = "\n".join(lines)
+    print(text)
+    return text
+
+
+def clear_progress() -> None:
+    """Forget which exercises are solved."""
+    record.clear()
+
+
+def _exercises() -> dict[str, Exercise]:
+    from d2lgpt.exercises import part_1, part_2
+
+    return {exercise.id: exercise for exercise in part_1.EXERCISES + part_2.EXERCISES}
+
+
+def _known(id) -> str:
+    chapter = str(id).partition(".")[0]
+    near = [known for known in _exercises() if known.partition(".")[0] == chapter]
+    return f"those of chapter {chapter} are {', '.join(near)}" if near else "see progress()"
+
+
+class _TooLong(BaseException):
+    """Not an Exception: an answer that catches everything shall not catch this."""
+
+
+@contextmanager
+def _time_limit() -> Iterator[None]:
+    """Stop what runs too long; only a main thread on Unix can be stopped like this."""
+    main = threading.current_thread() is threading.main_thread()
+    if not (main and hasattr(signal, "setitimer")):
+        yield
+        return
+
+    def stop(*_):
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _untouched() -> Iterator[None]:
+    """Afterwards the global state that answers like to change is as it was."""
+    python, numpy = random.getstate(), np.random.get_state()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        generator, dtype = torch.get_rng_state(), torch.get_default_dtype()
+        grad = torch.is_grad_enabled()
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        if torch is not None:
+            torch.set_rng_state(generator)
+            torch.set_default_dtype(dtype)
+            torch.set_grad_enabled(grad)
+            if cuda is not None:
+                torch.cuda.set_rng_state_all(cuda)
