@@ -12,6 +12,7 @@ import pytest
 from facts import FACTS, assert_fact
 
 from d2lgpt import corpus
+from d2lgpt.checkpoint import gpt2_file_config, stand_in_path
 from d2lgpt.recorded import EXPERIMENTS, Record, fingerprint, write_record
 
 pytest.importorskip("torch")
@@ -126,6 +127,19 @@ def test_full_rows_come_from_recorded_runs(tmp_path):
     }
     write_record(replace(run, fingerprint="of other code"), tmp_path)
     assert set(command.full(command.PyTorch, tmp_path)) == {"norm.post"}
+
+
+def test_a_loaded_file_says_the_same_in_both_backends():
+    """What `make ledger` does with the released weights, done with the stand-in."""
+    cfg = gpt2_file_config(stand_in_path())
+    names = ("vocab_size", "emb_dim", "n_heads", "n_layers", "context_length")
+    sizes = [cfg[name] for name in names]
+    a, b = (command.loaded(backend, stand_in_path(), *sizes) for backend in command.BACKENDS)
+    assert a["gpt2.loss"] == pytest.approx(b["gpt2.loss"], abs=1e-4)
+    assert a["gpt2.loss"] == pytest.approx(5.84, abs=0.1)
+    assert a["gpt2.ppl"] == pytest.approx(np.exp(a["gpt2.loss"]))
+    assert a["gpt2.greedy"] == b["gpt2.greedy"]
+    assert set(a) == {name for name, fact in FACTS.items() if fact["budget"] == "weights"}
 
 
 # ---- The page -----------------------------------------------------------------------------------

@@ -67,6 +67,7 @@ class PyTorch:
         return float(-(p * p.log()).sum())
 
     @staticmethod
+    @torch.no_grad()
     def mean_loss(model, ids):
         logits, ids = model(ids[:, :-1]), ids[:, 1:]
         return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten()))
