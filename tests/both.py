@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+import safetensors.torch
 import torch
 from flax import nnx
 
@@ -83,3 +85,20 @@ def fresh_compilations(run) -> int:
     finally:
         jax.monitoring.clear_event_listeners()
     return count
+
+
+def judge_of(cfg: dict, path):
+    """Hugging Face's GPT-2; its own code gives each tensor of the file its place."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        vocab_size=cfg["vocab_size"],
+        n_positions=cfg["context_length"],
+        n_embd=cfg["emb_dim"],
+        n_layer=cfg["n_layers"],
+        n_head=cfg["n_heads"],
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    tensors = {name: x.float() for name, x in safetensors.torch.load_file(path).items()}
+    model = transformers.GPT2LMHeadModel.from_pretrained(None, config=config, state_dict=tensors)
+    return model.eval()

@@ -9,9 +9,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
-from both import BACKENDS, PYTORCH, to_numpy
+from both import BACKENDS, PYTORCH, judge_of, to_numpy
 from flax import nnx
 
 from d2lgpt.checkpoint import gpt2_file_config, stand_in_path, write_random_gpt2
@@ -19,7 +18,7 @@ from d2lgpt.config import gpt2_config
 from d2lgpt.parity import max_abs_diff
 from d2lgpt.tokenizer import gpt2_tokenizer
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 CALL = {"pytorch": lambda model, ids: model(ids), "jax": nnx.jit(lambda model, ids: model(ids))}
 BOUND = 1e-4
@@ -27,22 +26,6 @@ BOUND = 1e-4
 # vocab_size, context_length, emb_dim, n_heads, n_layers: odd numbers, one head, one block, heads of
 # one number, a context of one token.
 SIZES = [(101, 13, 35, 5, 2), (30, 9, 63, 1, 1), (11, 5, 3, 3, 3), (7, 1, 8, 2, 2)]
-
-
-def judge(cfg, path):
-    """The model of another library; its own code gives each tensor of the file its place."""
-    config = transformers.GPT2Config(
-        vocab_size=cfg["vocab_size"],
-        n_positions=cfg["context_length"],
-        n_embd=cfg["emb_dim"],
-        n_layer=cfg["n_layers"],
-        n_head=cfg["n_heads"],
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    tensors = {name: x.float() for name, x in safetensors.torch.load_file(path).items()}
-    model = transformers.GPT2LMHeadModel.from_pretrained(None, config=config, state_dict=tensors)
-    return model.eval()
 
 
 def make(backend, name, cfg):
@@ -56,7 +39,7 @@ def make(backend, name, cfg):
 @torch.no_grad()
 def five_ways(cfg, path, ids, new=0):
     """The logits of all five for token ids, and their greedy continuations by `new` tokens."""
-    outside = judge(cfg, path)
+    outside = judge_of(cfg, path)
     prompt = torch.as_tensor(ids)
     logits, greedy = {"judge": outside(prompt).logits.numpy()}, {}
     if new:
@@ -107,7 +90,7 @@ def test_only_the_judge_sees_a_wrong_number_of_heads(tmp_path):
     )
     path = write_random_gpt2(tmp_path / "random.safetensors", cfg)
     ids = torch.arange(8)[None]
-    expected = judge(cfg, path)(ids).logits
+    expected = judge_of(cfg, path)(ids).logits
     for heads, same in ((3, True), (4, False)):
         model = PYTORCH.root.load_gpt2(make(PYTORCH, "GPT", {**cfg, "n_heads": heads}), path)
         assert (max_abs_diff(model(ids), expected) <= BOUND) == same

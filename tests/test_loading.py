@@ -14,7 +14,7 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
-from both import BACKENDS, JAX, PYTORCH, randomize, small_config, to_numpy
+from both import BACKENDS, JAX, PYTORCH, judge_of, randomize, small_config, to_numpy
 from facts import assert_fact
 from flax import nnx
 
@@ -89,18 +89,7 @@ def tensors(path):
 @pytest.fixture(scope="module")
 def judge(path):
     """The model of another library, loaded by that library from the same file."""
-    transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(
-        vocab_size=CFG["vocab_size"],
-        n_positions=CFG["context_length"],
-        n_embd=CFG["emb_dim"],
-        n_layer=CFG["n_layers"],
-        n_head=CFG["n_heads"],
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    config.save_pretrained(path.parent)
-    model = transformers.GPT2LMHeadModel.from_pretrained(path.parent).eval()
+    model = judge_of(CFG, path)
     with torch.no_grad():
         return model(torch.as_tensor(IDS)).logits.numpy()
 

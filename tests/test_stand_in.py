@@ -19,7 +19,7 @@ import pytest
 import safetensors
 import safetensors.numpy
 import torch
-from both import BACKENDS, PYTORCH, to_numpy
+from both import BACKENDS, PYTORCH, judge_of, to_numpy
 from flax import nnx
 from torch.nn import functional as F
 
@@ -134,19 +134,7 @@ def test_it_says_where_it_is_from():
 @pytest.fixture(scope="module")
 def judge():
     """The model of another library."""
-    transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(
-        vocab_size=CFG["vocab_size"],
-        n_positions=CFG["context_length"],
-        n_embd=CFG["emb_dim"],
-        n_layer=CFG["n_layers"],
-        n_head=CFG["n_heads"],
-    )
-    state = {
-        name: torch.from_numpy(x).float() for name, x in safetensors.numpy.load_file(PATH).items()
-    }
-    model = transformers.GPT2LMHeadModel.from_pretrained(None, config=config, state_dict=state)
-    return model.eval()
+    return judge_of(CFG, PATH)
 
 
 @torch.no_grad()
