@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 
 import numpy as np
 
@@ -81,28 +82,26 @@ def check(id: str, answer=None) -> Verdict:
     return Verdict(False, f"{exercise.id}: not yet: {problem}.")
 
 
-def hint(id: str, number: int = 1) -> str:
-    """One hint at a time: `hint("7.1")`, then `hint("7.1", 2)`, and so on."""
+def hint(id: str, number: int = 1) -> None:
+    """Print one hint: `hint("7.1")`, then `hint("7.1", 2)`, and so on."""
     exercise = _exercises().get(str(id).strip())
     if exercise is None:
-        return f"There is no exercise {id!r}: {_known(id)}."
-    if not 1 <= number <= len(exercise.hints):
-        return f"{exercise.id} has {len(exercise.hints)} hints."
-    more = f' (next: hint("{exercise.id}", {number + 1}))' * (number < len(exercise.hints))
-    return exercise.hints[number - 1] + more
+        print(f"There is no exercise {id!r}: {_known(id)}.")
+    elif number not in range(1, len(exercise.hints) + 1):
+        print(f"{exercise.id} has {len(exercise.hints)} hint{'s' * (len(exercise.hints) != 1)}.")
+    else:
+        more = f' (next: hint("{exercise.id}", {number + 1}))' * (number < len(exercise.hints))
+        print(exercise.hints[number - 1] + more)
 
 
-def progress() -> str:
-    """Which exercises are solved, chapter by chapter."""
-    solved, lines = record.solved(), []
+def progress() -> None:
+    """Print which exercises are solved, chapter by chapter."""
+    solved = record.solved()
     for chapter in dict.fromkeys(id.partition(".")[0] for id in _exercises()):
         ids = [id for id in _exercises() if id.partition(".")[0] == chapter]
         done = [id for id in ids if id in solved]
         names = f": {', '.join(done)}" if done else ""
-        lines.append(f"chapter {chapter}: {len(done)} of {len(ids)}{names}")
-    text = "\n".join(lines)
-    print(text)
-    return text
+        print(f"chapter {chapter}: {len(done)} of {len(ids)}{names}")
 
 
 def clear_progress() -> None:
@@ -111,9 +110,8 @@ def clear_progress() -> None:
 
 
 def _exercises() -> dict[str, Exercise]:
-    from d2lgpt.exercises import part_1, part_2
-
-    return {exercise.id: exercise for exercise in part_1.EXERCISES + part_2.EXERCISES}
+    chapters = (import_module(f"d2lgpt.exercises.chapter_{n:02d}") for n in range(1, 13))
+    return {exercise.id: exercise for chapter in chapters for exercise in chapter.EXERCISES}
 
 
 def _known(id) -> str:

@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from d2lgpt.exercises.backends import Backend, candidates
+
+#: Takes an answer. A judge that knows wrong answers has them, with their hints, as `.wrong`.
 Judge = Callable[[Any], str | None]
 
 #: What is said when a wrong answer is none of those that people usually give.
@@ -70,6 +73,7 @@ def numbers_in_order(
             return f"{which} of the list is right: look at the rest again"
         return NOT_YET
 
+    judge.wrong = wrong
     return judge
 
 
@@ -86,6 +90,7 @@ def number_first(right: Iterable[float], *, wrong: Mapping[float, str]) -> Judge
         problem = rest(answer)
         return problem and (first(_items(answer)[0]) or problem)
 
+    judge.wrong = wrong
     return judge
 
 
@@ -106,6 +111,7 @@ def truths(right: Iterable[bool], *, wrong: Mapping[tuple[bool, ...], str]) -> J
             return "every one of them is the other way round: read the question once more"
         return NOT_YET
 
+    judge.wrong = wrong
     return judge
 
 
@@ -132,6 +138,7 @@ def truth_lists(
                 return f"list {i + 1} is right: look at the other again"
         return NOT_YET
 
+    judge.wrong = wrong
     return judge
 
 
@@ -156,6 +163,7 @@ def table(
         rights = [name for name in right if given[name] == right[name]]
         return f"{', '.join(rights)} is right: look at the rest again" if rights else NOT_YET
 
+    judge.wrong = wrong
     return judge
 
 
@@ -183,6 +191,57 @@ def function(
         return None
 
     return judge
+
+
+def tried(trial: Callable[[Any, Backend, np.random.Generator], str | None]) -> Judge:
+    """A function or a class of either backend, tried on fresh random inputs.
+
+    `trial(answer, backend, rng)` goes from the shape to the mechanism to the full reference, and
+    returns the hint for the first thing that fails. An answer is right if it is in one backend.
+    """
+
+    def judge(answer) -> str | None:
+        if not callable(answer):
+            raise WrongForm(_kind(answer))
+        problems, errors = [], []
+        for backend in candidates(answer):
+            try:
+                problem = trial(answer, backend, np.random.default_rng())
+            except Exception as error:
+                errors.append(error)
+                continue
+            if problem is None:
+                return None
+            problems.append(problem)
+        if problems:
+            return problems[0]
+        raise errors[0]
+
+    return judge
+
+
+def measured(count: int, *rules: tuple[Callable[..., bool], str]) -> Judge:
+    """Numbers that a run of the reader's own has given, judged by what must hold of them.
+
+    Each rule is a condition on the numbers and the hint for when it does not hold; the first one
+    that does not hold is told.
+    """
+
+    def judge(answer) -> str | None:
+        given = [to_number(answer)] if count == 1 else to_numbers(answer)
+        if len(given) != count:
+            raise WrongForm(f"{len(given)} numbers")
+        return next((hint for holds, hint in rules if not holds(*given)), None)
+
+    judge.rules = rules
+    return judge
+
+
+def another_shape(got: np.ndarray, wanted: np.ndarray) -> str | None:
+    """The hint for a result of another shape than the reference's."""
+    if got.shape == wanted.shape:
+        return None
+    return f"it returns an array of shape {got.shape} where {wanted.shape} is asked for"
 
 
 # ---- What an answer may look like ---------------------------------------------------------------

@@ -1,67 +1,10 @@
-"""The exercises of Part II that have one answer, and what people forget on the way to it."""
+"""The exercises of chapter 12: loading GPT-2."""
 
 from d2lgpt.exercises.desk import Exercise
 from d2lgpt.exercises.judges import number_first, numbers_in_order
-
-D, V, T = 768, 50_257, 1024  # width, vocabulary and context of GPT-2 small
-BLOCK = 12 * D * D + 13 * D  # four attention matrices' worth, eight of feed-forward, the vectors
-GPT2 = V * D + T * D + 12 * BLOCK + 2 * D
+from d2lgpt.exercises.sizes import BLOCK, GPT2, D, T, V
 
 EXERCISES = (
-    Exercise(
-        "9.1b",
-        "A tied head without blocks: the bound",
-        "two numbers in nats: the bound, and what an untied head can come near to",
-        numbers_in_order(
-            [0.231049, 0],
-            digits=3,
-            wrong={
-                (0.333333, 0): "that is the bound in bits: a nat is a bit times ln 2",
-                (0.693147, 0): "one context of three pays ln 2: the mean is over all three",
-                (0.231049, 0.231049): (
-                    "an untied head has a vector of its own for each token, and no sum to respect"
-                ),
-            },
-        ),
-        ("Where three numbers add up to zero, one of them is not positive.",),
-    ),
-    Exercise(
-        "9.2",
-        "The width of a gated network",
-        "three whole numbers: for d = 768, 1024 and 1280",
-        numbers_in_order(
-            [0, 1024, -1280],
-            wrong={
-                (0, 0, 0): "round(8d/3) is exactly 8d/3 only where 3 divides d",
-                (0, -2048, -1280): "2,730.67 is rounded up, not down",
-                (0, 1024, 2560): "3,413.33 is rounded down, not up",
-                (-4_718_592 // 3, -2_795_520, -4_369_920): (
-                    "SwiGLU has three matrices: two on the way up, one back"
-                ),
-            },
-        ),
-        ("SwiGLU has 3 · d · round(8d/3) weights.",),
-    ),
-    Exercise(
-        "10.2",
-        "Loss baselines",
-        "three numbers with four decimals: uniform, unigram, bigram (of The Time Machine)",
-        numbers_in_order(
-            [3.332205, 2.828003, 2.276458],
-            digits=5,
-            wrong={
-                (4.807355, 4.079946, 3.284235): "these are bits: a nat is a bit times ln 2",
-                (3.295837, 2.828003, 2.276458): (
-                    "the vocabulary has 28 tokens: <unk> is one, even if it never occurs"
-                ),
-                (3.332205, 2.828003, 5.104400): (
-                    "that is the entropy of pairs: take off that of the first of the two"
-                ),
-                (1.447158, 1.228187, 0.988653): "take the natural logarithm, not that to base 10",
-            },
-        ),
-        ("H(next | current) = H(pair) − H(current).",),
-    ),
     Exercise(
         "12.1a",
         "Parameter census: a block, and GPT-2",

@@ -1,0 +1,73 @@
+"""What trying out an answer needs of a backend: its arrays, and its half of the package.
+
+An answer may come in either backend, and nothing has to say in which: `candidates` guesses it from
+the answer. Neither framework is imported before it is needed.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Backend:
+    """PyTorch or JAX: how to hand an array in, and how to read what comes back."""
+
+    name: str  # "PyTorch" or "JAX"
+    framework: str  # what is imported for it, and what the subpackage is called
+    array: Callable[[Any], Any]  # a NumPy array, a list or a number as an array of the backend
+
+    def package(self, module: str):
+        """A module of this half of the package: `package("scratch")` is `d2lgpt.torch.scratch`."""
+        return import_module(f"d2lgpt.{self.framework}.{module}")
+
+    def numpy(self, array) -> np.ndarray:
+        """An array of either backend, or anything that is like one, as a NumPy array."""
+        return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
+
+    def rngs(self, seed: int = 0) -> dict:
+        """What the constructor of a module takes besides its settings: random streams in JAX."""
+        return {} if self is PYTORCH else {"rngs": import_module("flax.nnx").Rngs(seed)}
+
+    def is_module(self, answer) -> bool:
+        """Whether an answer is a module of this backend, or a class of them."""
+        base = import_module("torch.nn" if self is PYTORCH else "flax.nnx").Module
+        kind = answer if isinstance(answer, type) else type(answer)
+        return issubclass(kind, base)
+
+
+def _torch_array(values):
+    return import_module("torch").as_tensor(np.asarray(values))
+
+
+def _jax_array(values):
+    return import_module("jax.numpy").asarray(values)
+
+
+PYTORCH = Backend("PyTorch", "torch", _torch_array)
+JAX = Backend("JAX", "jax", _jax_array)
+
+
+def candidates(answer) -> list[Backend]:
+    """The backends in which an answer may be written, the likelier first.
+
+    A module belongs to its framework. A function belongs to the one whose names its module or its
+    notebook cell has; if these tell nothing, both are tried.
+    """
+    installed = [backend for backend in (PYTORCH, JAX) if find_spec(backend.framework)]
+    loaded = [backend for backend in installed if backend.framework in sys.modules]
+    mine = [backend for backend in loaded if backend.is_module(answer)]
+    if mine:
+        return mine
+    names = {
+        getattr(value, "__name__", "").partition(".")[0]
+        for value in getattr(answer, "__globals__", {}).values()
+        if type(value) is type(sys)
+    }
+    named = [backend for backend in loaded if backend.framework in names]
+    return named or installed
