@@ -1,8 +1,384 @@
 """The exercises of chapter 12: loading GPT-2."""
 
+import math
+import re
+
+import numpy as np
+
+from d2lgpt.checkpoint import GPT_NAMES, STAND_IN, gpt2_file, gpt2_layout, held_out_text
+from d2lgpt.config import GPT_CONFIG_124M
+from d2lgpt.exercises import gpt2_reference
 from d2lgpt.exercises.desk import Exercise
-from d2lgpt.exercises.judges import number_first, numbers_in_order
+from d2lgpt.exercises.judges import (
+    WrongForm,
+    measured,
+    number_first,
+    numbers_in_order,
+    to_number,
+    to_numbers,
+)
 from d2lgpt.exercises.sizes import BLOCK, GPT2, D, T, V
+from d2lgpt.tokenizer import gpt2_tokenizer
+
+SENTENCE = (
+    "The Time Machine, by H. G. Wells. The Time Traveller was expounding a recondite matter to us."
+)
+
+
+# ---- 12.2b: what has no counterpart -------------------------------------------------------------
+
+
+def _without_counterpart() -> tuple[set[str], set[str], set[str]]:
+    """Tensors without destination, parameters without source, and masks, with {} for the block."""
+    width = round(8 * D / 3)
+    gated = {"W_g": (D, width), "W_1": (D, width), "W_2": (width, D)}  # (in, out), as in the file
+    model = {}
+    for layer, to in GPT_NAMES.items():
+        if ".mlp." not in layer and layer != "wpe":  # rotary positions have no table
+            model |= {f"{to}.{kind}": None for kind in ("weight", "bias")}
+    for name, shape in gated.items():
+        model |= {f"blks.{{}}.ffn.{name}.weight": shape, f"blks.{{}}.ffn.{name}.bias": shape[1:]}
+
+    masks, unread, filled = set(), set(), set()
+    for name, shape in gpt2_layout({**GPT_CONFIG_124M, "n_layers": 1}).items():
+        name = name.replace("h.0.", "h.{}.")
+        layer, _, kind = name.rpartition(".")
+        if layer not in GPT_NAMES:
+            masks.add(name)
+            continue
+        to = f"{GPT_NAMES[layer]}.{kind}"
+        if to in model and model[to] in (None, shape):
+            filled.add(to)
+        else:
+            unread.add(name)
+    return (
+        unread,
+        {f"blks.{{}}.ffn.{n}.{k}" for n in gated for k in ("weight", "bias")} - filled,
+        masks,
+    )
+
+
+def _names(part) -> set[str]:
+    """Names as people write them, with {} for the number of the block."""
+    if isinstance(part, str) or not isinstance(part, (list, tuple, set, frozenset)):
+        raise WrongForm(f"something of type {type(part).__name__} in place of a list of names")
+    found = set()
+    for name in part:
+        if not isinstance(name, str):
+            raise WrongForm(f"a list with something of type {type(name).__name__} in it")
+        name = re.sub(r"\s+.*", "", name.strip()).replace("/", ".").removeprefix("transformer.")
+        name = re.sub(r"^h\.[^.]+\.", "h.{}.", name)
+        name = re.sub(r"^(attn|mlp|ln_[12])\.", r"h.{}.\1.", name)
+        name = re.sub(r"^blks\.(layers\.)?[^.]+\.", "blks.{}.", name)
+        name = re.sub(r"^(attention|ffn|norm[12])\.", r"blks.{}.\1.", name)
+        found.add(re.sub(r"\.(kernel|scale|embedding)$", ".weight", name))
+    return found
+
+
+def _judge_names(answer) -> str | None:
+    if not isinstance(answer, (list, tuple)):
+        raise WrongForm(f"something of type {type(answer).__name__}")
+    if len(answer) != 2:
+        raise WrongForm(f"{len(answer)} things")
+    tensors, parameters = map(_names, answer)
+    unread, unfilled, masks = _without_counterpart()
+    if (tensors - masks, parameters) == (unread, unfilled):
+        return None
+    if (parameters - masks, tensors) == (unread, unfilled):
+        return "the two lists have changed places: tensors of the file first"
+    every = [*tensors, *parameters]
+    if every and not any("." in name for name in every):
+        return "give whole names, such as `h.0.ln_1.weight`, with weights and biases one by one"
+    if any(name.startswith("blks") for name in tensors):
+        return "the first list is of tensors of the file, whose blocks are called `h`"
+    if any(name.startswith(("h.", "wpe", "wte", "ln_f")) for name in parameters):
+        return "the second list is of parameters of the model, whose blocks are called `blks`"
+    if any(name.startswith("pos_emb") for name in parameters):
+        return "with rotary positions the model has no position table at all"
+    if tensors - masks <= {"wpe.weight"} or not any("mlp" in name for name in tensors):
+        return (
+            "the names alone do not decide: a tensor has a destination only if its shape fits. How "
+            "wide is the gated network, and how wide is GPT-2's?"
+        )
+    if "h.{}.mlp.c_proj.bias" in tensors or "blks.{}.ffn.W_2.bias" in parameters:
+        return "one bias of the feed-forward network is as long as the model is wide, in both"
+    if "wpe.weight" not in tensors:
+        return "something around the blocks has no destination either: what are rotary positions?"
+    if tensors - masks != unread:
+        more, few = len(tensors - masks - unread), len(unread - tensors)
+        return f"in the first list {more} names are too many, and {few} are missing"
+    more, few = len(parameters - unfilled), len(unfilled - parameters)
+    return (
+        f"the first list is right; in the second {more} names are too many, and {few} are missing"
+    )
+
+
+# ---- 12.2c: three silent mistakes ---------------------------------------------------------------
+
+
+def _turned(name: str, value: np.ndarray) -> np.ndarray:
+    return value.T if name.endswith("attn.c_proj.weight") else value
+
+
+def _exchanged(name: str, value: np.ndarray) -> np.ndarray:
+    if ".attn.c_attn." not in name:
+        return value
+    query, key, rest = np.split(value, 3, axis=-1)
+    return np.concatenate([key, query, rest], axis=-1)
+
+
+def _only(part: str, change):
+    return lambda name, value: change(name, value) if part in name else value
+
+
+def _rotated(name: str, value: np.ndarray) -> np.ndarray:
+    return np.roll(value, value.shape[-1] // 3, axis=-1) if ".attn.c_attn." in name else value
+
+
+#: For each of the three: what a reader may have done instead, as (change, norm), and the hint.
+_INSTEAD = (
+    {
+        (None, "no shift"): "the gains should go into the model with `norm='rms'`: this one still "
+        "subtracts the mean",
+    },
+    {
+        (_only("h.0.", _turned), "layer"): "the matrix is turned in the first block only: turn all",
+        (lambda n, v: v[::-1] if n.endswith("attn.c_proj.weight") else v, "layer"): (
+            "the rows are in reverse order: turn the matrix, rows into columns"
+        ),
+    },
+    {
+        (_only("weight", _exchanged), "layer"): "the thirds of the biases change places too",
+        (_only("h.0.", _exchanged), "layer"): "the thirds are exchanged in the first block only",
+        (_rotated, "layer"): "the values have moved as well: only query and key change places",
+    },
+)
+
+
+def _near(given: float, right: float) -> bool:
+    return abs(given - right) <= 0.03 * right
+
+
+def _judge_mistakes(answer) -> str | None:
+    given = to_numbers(list(answer.values()) if isinstance(answer, dict) else answer)
+    if len(given) != 3:
+        raise WrongForm(f"{len(given)} numbers")
+    ids = gpt2_tokenizer().encode(SENTENCE)
+    mistakes = ((None, "rms"), (_turned, "layer"), (_exchanged, "layer"))
+    right = [gpt2_reference.perplexity(ids, *mistake) for mistake in mistakes]
+    wrong = [i for i in range(3) if not _near(given[i], right[i])]
+    if not wrong:
+        return None
+    if sorted(range(3), key=given.__getitem__) != sorted(range(3), key=right.__getitem__) and all(
+        map(_near, sorted(given), sorted(right))
+    ):
+        return "these are the numbers, but the statement asks for them in another order"
+    if all(abs(given[i] - math.log(right[i])) < 0.03 for i in wrong):
+        return "these are losses: the perplexity is the exponential of the loss"
+    first = wrong[0]
+    number = f"number {first + 1}"
+    if _near(given[first], gpt2_reference.perplexity(ids)):
+        return f"{number} is the perplexity without any mistake: was the model changed?"
+    for (change, norm), hint in _INSTEAD[first].items():
+        if _near(given[first], gpt2_reference.perplexity(ids, change, norm)):
+            return f"{number}: {hint}"
+    page = gpt2_tokenizer().encode(held_out_text())[:129]
+    if _near(given[first], gpt2_reference.perplexity(page, *mistakes[first])):
+        return "that is the perplexity on the page that was held out: take the sentence"
+    return (
+        f"{number} is not what the file at hand gives: make one mistake at a time, each in all "
+        "blocks and in nothing else, and take the sentence of this chapter"
+    )
+
+
+# ---- 12.3: the position table -------------------------------------------------------------------
+
+
+def _judge_standing_out(answer) -> str | None:
+    given = to_numbers(sorted(answer) if isinstance(answer, (set, range)) else answer)
+    table = gpt2_reference.positions()
+    norms = np.linalg.norm(table, axis=1)
+
+    def standing_out(middle: float, share: float) -> list[int]:
+        return np.flatnonzero(np.abs(norms - middle) > share * middle).tolist()
+
+    right = standing_out(float(np.median(norms)), 0.5)
+    given = sorted(given)
+    if given == right:
+        return None
+    if any(position != round(position) for position in given):
+        return "these are norms: report the positions, as whole numbers"
+    if given == [position + 1 for position in right]:
+        return "positions count from 0"
+    if given == standing_out(float(norms.mean()), 0.5):
+        return "compare with the median of the norms: the rows that stand out move the mean"
+    if set(given) > set(right):
+        return f"{len(set(given) - set(right))} of these do not stand out by the rule given"
+    if set(given) < set(right):
+        return (
+            f"some are missing: the rule given finds {len(right)} positions, those with a small "
+            "norm included, if there are any"
+        )
+    return "other positions stand out by the rule given: it is the rows of `wpe.weight` that count"
+
+
+def _diagonals(cosines: np.ndarray, first: int, last: int) -> tuple[float, float]:
+    diagonals = [np.diagonal(cosines, distance) for distance in range(first, last + 1)]
+    return (
+        float(np.mean([one.std() for one in diagonals])),
+        float(np.std([one.mean() for one in diagonals])),
+    )
+
+
+def _judge_diagonals(answer) -> str | None:
+    given = to_numbers(answer)
+    if len(given) != 2:
+        raise WrongForm(f"{len(given)} numbers")
+    table = gpt2_reference.positions()
+    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
+    centred = table - table.mean(axis=0)
+    centred /= np.linalg.norm(centred, axis=1, keepdims=True)
+    count, cosines = len(table), unit @ unit.T
+
+    def agrees(numbers) -> bool:
+        return all(abs(g - n) <= 0.03 * n for g, n in zip(given, numbers, strict=True))
+
+    right = _diagonals(cosines, 1, count // 2)
+    if agrees(right):
+        return None
+    if agrees(right[::-1]):
+        return "the two have changed places: along the diagonals first"
+    if agrees([value**2 for value in right]):
+        return "these are squared: a standard deviation is the root of a variance"
+    others = {
+        "all diagonals": (0, count - 1),
+        "all diagonals but the main one": (1, count - 1),
+        "the main diagonal too": (0, count // 2),
+    }
+    for what, (first, last) in others.items():
+        if agrees(_diagonals(cosines, first, last)):
+            return f"this takes {what}: the statement asks for distances from 1 to half the length"
+    if agrees(_diagonals(table @ table.T, 1, count // 2)):
+        return "these are of dot products: divide each row by its norm first"
+    if agrees(_diagonals(centred @ centred.T, 1, count // 2)):
+        return "the mean row was subtracted: that is for part (c)"
+    return (
+        "not what the file at hand gives: for each distance take the diagonal of the matrix of "
+        "cosines, its standard deviation and its mean"
+    )
+
+
+def _judge_directions(answer) -> str | None:
+    given = to_number(answer)
+    table = gpt2_reference.positions()
+    sizes = np.linalg.svd(table - table.mean(axis=0), compute_uv=False)
+    plain = np.linalg.svd(table, compute_uv=False)
+
+    def agrees(number: float) -> bool:
+        return abs(given - number) <= 2e-3
+
+    shares = (sizes**2).cumsum() / (sizes**2).sum()
+    if agrees(shares[2]):
+        return None
+    if agrees(shares[2] / 100) or abs(given / 100 - shares[2]) <= 2e-3:
+        return "report a fraction between 0 and 1, not percent"
+    if agrees(sizes[:3].sum() / sizes.sum()):
+        return "the variance along a direction goes with the square of the singular value"
+    if agrees(shares[0]) or agrees(shares[1]):
+        return "that is the share of fewer than three directions"
+    if agrees(1 - shares[2]):
+        return "that is what the three directions leave"
+    if agrees((plain[:3] ** 2).sum() / (plain**2).sum()):
+        return "subtract the mean row first"
+    return "not what the file at hand gives: the squares of three singular values, of all squares"
+
+
+# ---- 12.4 and 12.5: bits per character ----------------------------------------------------------
+
+
+def _of_the_stand_in(low: float, high: float):
+    """A rule for b and c that holds only where the file at hand is the stand-in."""
+    return lambda a, b, c: gpt2_file().kind != STAND_IN or low <= min(b, c) <= max(b, c) <= high
+
+
+_BITS = measured(
+    3,
+    (lambda *bits: min(bits) > 0, "bits per character are positive"),
+    (
+        lambda *bits: max(bits) <= 7,
+        "no honest run that we know takes more than 7 bits per character: divide the loss of a "
+        "token by the characters of a token",
+    ),
+    (
+        lambda a, b, c: a >= 1.8,
+        "the best character model that we know of, in the full budget, takes 2.1 bits per "
+        "character: divide its loss by ln 2, and take text that it was not trained on",
+    ),
+    (
+        _of_the_stand_in(1.8, 7),
+        "the stand-in takes more bits than that, on either passage: divide by ln 2 as well",
+    ),
+    (
+        lambda a, b, c: b <= 5,
+        "on the preprocessed passage that is too much for either file: divide the loss of a token "
+        "by the characters of a token",
+    ),
+    (
+        lambda a, b, c: gpt2_file().kind == STAND_IN or max(b, c) <= 4,
+        "the released model takes fewer bits than that: divide the loss of a token by the "
+        "characters of a token",
+    ),
+    (
+        lambda a, b, c: min(b, c) >= 0.5,
+        "that is too good for text that a model has not learned by heart: count all characters of "
+        "the passage once, and all its tokens once",
+    ),
+)
+
+UNIFORM = math.log2(28)
+
+
+def _honest(*losses: float) -> bool:
+    return all(1.8 <= loss <= UNIFORM for loss in losses)
+
+
+_BANDS = (
+    "a best validation loss should lie between 1.8 bits per character, better than any full run "
+    "that we know, and 4.8, where all 28 characters are equally likely: nats of a token times "
+    "tokens of a character, divided by ln 2"
+)
+
+_NO_MERGES = measured(
+    2,
+    (_honest, _BANDS),
+    (
+        lambda bytes_, characters: abs(bytes_ - characters) <= 0.3,
+        "the two should lie within 0.3 bits of each other, in either budget: without merges a "
+        "token is one character, so that windows, batches and steps can be the same",
+    ),
+)
+
+_SIZES = measured(
+    6,
+    (lambda *six: _honest(*six[:3]), _BANDS),
+    (
+        lambda *six: six[3] > six[4] > six[5] >= 1,
+        "the more tokens there are, the more rarely each occurs: three losses first, then three "
+        "medians, in the order of the sizes",
+    ),
+    (
+        lambda *six: six[3] >= 60 and six[4] >= 12 and six[5] >= 3,
+        "the medians are too small: take them over the types that occur at all, in all of the "
+        "first 100,128 characters",
+    ),
+    (
+        lambda *six: six[3] <= 110 and six[4] <= 28 and six[5] <= 9,
+        "the medians are too large: take the median, not the mean, and count in the first 100,128 "
+        "characters only",
+    ),
+)
+
+_SAME_WINDOWS = measured(1, (_honest, _BANDS))
 
 EXERCISES = (
     Exercise(
@@ -89,5 +465,88 @@ EXERCISES = (
             },
         ),
         ("A causal mask can be made from the length of the input.",),
+    ),
+    Exercise(
+        "12.2b",
+        "Checkpoint mismatches: what has no counterpart",
+        "two lists of names: tensors of the file without destination, and parameters of the model "
+        "without source",
+        _judge_names,
+        (
+            "`gpt2_layout(cfg)` has the shapes of the file, `GPT_NAMES` the destinations.",
+            "SwiGLU has three matrices where GELU has two, and another width.",
+        ),
+    ),
+    Exercise(
+        "12.2c",
+        "Checkpoint mismatches: three silent mistakes",
+        "three perplexities: without shifts, with `c_proj` turned, with query and key exchanged",
+        _judge_mistakes,
+        (
+            "Load the right way first, then change the model.",
+            "A model with `norm='rms'` cannot be loaded by `load_gpt2`: copy from a model that is, "
+            "parameter by parameter, by the names that both have.",
+            "`W_qkv` of PyTorch has the thirds in its rows, that of NNX in its columns.",
+        ),
+    ),
+    Exercise(
+        "12.3a",
+        "The learned position table: norms",
+        "a list of positions",
+        _judge_standing_out,
+        ("`Checkpoint(path)['wpe.weight']` is the table; mind that it may be in half precision.",),
+    ),
+    Exercise(
+        "12.3b",
+        "The learned position table: similarities",
+        "two numbers: the mean spread along a diagonal, and the spread of the diagonals' means",
+        _judge_diagonals,
+        (
+            "Rows divided by their norms, times themselves transposed, give all cosines at once.",
+            "`np.diagonal(cosines, distance)` is the diagonal at that distance.",
+        ),
+    ),
+    Exercise(
+        "12.3c",
+        "The learned position table: directions",
+        "one fraction of the variance",
+        _judge_directions,
+        ("The squares of all singular values add up to the whole variance, times a constant.",),
+    ),
+    Exercise(
+        "12.4",
+        "Bits per character",
+        "three numbers of bits per character: the character model, GPT-2 on the preprocessed "
+        "passage, GPT-2 on the raw one",
+        _BITS,
+        (
+            "c is the number of characters of the passage by the number of its tokens.",
+            "Windows that follow each other share one token: the last of one is read by the next.",
+        ),
+    ),
+    Exercise(
+        "12.5a",
+        "Subwords at small scale: no merges",
+        "two losses in bits per character: with `vocab_size=256`, and of the character model",
+        _NO_MERGES,
+        ("How many characters has a token if there are no merges?",),
+    ),
+    Exercise(
+        "12.5b",
+        "Subwords at small scale: three sizes",
+        "six numbers: three losses in bits per character, then three medians, for 512, 1,024 and "
+        "2,048",
+        _SIZES,
+        (
+            "Add up the lengths of the tokens to find how many of them cover 100,128 characters.",
+            "`np.bincount` counts types; keep those that are not zero.",
+        ),
+    ),
+    Exercise(
+        "12.5c",
+        "Subwords at small scale: windows of the same length",
+        "one loss in bits per character",
+        _SAME_WINDOWS,
+        ("128 characters are 128 / c tokens.",),
     ),
 )
