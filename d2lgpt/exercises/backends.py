@@ -34,6 +34,17 @@ class Backend:
         """What the constructor of a module takes besides its settings: random streams in JAX."""
         return {} if self is PYTORCH else {"rngs": import_module("flax.nnx").Rngs(seed)}
 
+    def without_values(self, make: Callable[[], Any]):
+        """A module made without drawing its weights, where drawing takes long, which is in JAX."""
+        return make() if self is PYTORCH else import_module("flax.nnx").eval_shape(make)
+
+    def dry_run(self, module, array) -> None:
+        """Call a module for the errors that it may raise; JAX compiles nothing for that."""
+        if self is PYTORCH:
+            module(array)
+        else:
+            import_module("flax.nnx").eval_shape(lambda module, array: module(array), module, array)
+
     def is_module(self, answer) -> bool:
         """Whether an answer is a module of this backend, or a class of them."""
         base = import_module("torch.nn" if self is PYTORCH else "flax.nnx").Module

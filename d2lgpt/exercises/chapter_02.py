@@ -1,7 +1,56 @@
 """The exercises of chapter 2: layer normalization."""
 
+import numpy as np
+
+from d2lgpt.exercises.backends import Backend
 from d2lgpt.exercises.desk import Exercise
-from d2lgpt.exercises.judges import number, truth_lists
+from d2lgpt.exercises.judges import another_shape, number, tried, truth_lists
+
+EPS = 1e-5
+
+
+def _standardized(x: np.ndarray, axis=1, eps: float = EPS, ddof: int = 0) -> np.ndarray:
+    variance = x.var(axis=axis, keepdims=True, ddof=ddof)
+    return (x - x.mean(axis=axis, keepdims=True)) / np.sqrt(variance + eps)
+
+
+def _try_wrong_norm(answer, backend: Backend, rng: np.random.Generator) -> str | None:
+    """Whether a function standardizes over axis 1, and if not, what it does instead."""
+
+    def outcome(x: np.ndarray) -> np.ndarray:
+        return backend.numpy(answer(backend.array(x.astype(np.float32))))
+
+    x = 0.01 * rng.normal(size=(2, 4, 8)) + 0.02  # so narrow that eps shows
+    got, wanted = outcome(x), _standardized(x)
+    if problem := another_shape(got, wanted):
+        return problem
+
+    def is_(other: np.ndarray) -> bool:
+        return np.allclose(got, other, atol=3e-3)
+
+    variance = x.var(axis=1, keepdims=True)
+    centred = x - x.mean(axis=1, keepdims=True)
+    mistakes = [
+        (_standardized(x, -1), "it goes along the axis of length D, as LayerNorm does"),
+        (_standardized(x, 0), "it goes along the batch: T is the middle axis"),
+        (_standardized(x, (1, 2)), "it takes one mean for all features: each has its own"),
+        (_standardized(x, ddof=1), "it divides by T - 1: LayerNorm's variance is biased"),
+        (_standardized(x, eps=0), "it has lost its eps"),
+        (_standardized(x, eps=1e-6), "eps is 1e-6, and is to be 1e-5"),
+        (centred / (np.sqrt(variance) + EPS), "eps belongs under the root"),
+        (centred / (variance + EPS), "it divides by the variance, and not by its root"),
+        (centred, "it subtracts the mean, and divides by nothing"),
+        (x / np.sqrt(variance + EPS), "it does not subtract the mean"),
+    ]
+    if not np.allclose(got, wanted, atol=3e-4):
+        known = (hint for other, hint in mistakes if is_(other))
+        return next(known, "it is not what comes out along T: see mean, root and eps")
+    if not np.allclose(outcome(3 * x / 0.01), _standardized(3 * x / 0.01), atol=3e-4):
+        return "it is right for small numbers only: nothing but mean and variance counts"
+    if not np.allclose(outcome(0 * x + 1), 0, atol=3e-4):
+        return "if all tokens are equal, wrong_norm is to return zeros: see eps"
+    return None
+
 
 EXERCISES = (
     Exercise(
@@ -24,8 +73,18 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        "2.2",
-        "Normalizing over the wrong axis",
+        "2.2a",
+        "Normalizing over the wrong axis: the function",
+        "the function wrong_norm(x), of either backend",
+        tried(_try_wrong_norm),
+        (
+            "Begin from the two lines of `LayerNorm` that compute mean and variance.",
+            "An array of shape (B, T, D) has T as its axis 1.",
+        ),
+    ),
+    Exercise(
+        "2.2b",
+        "Normalizing over the wrong axis: who notices",
         "two lists of three truth values: wrong_norm's, then LayerNorm's",
         truth_lists(
             [[True] * 3, [False] * 3],
@@ -41,6 +100,6 @@ EXERCISES = (
                 ),
             },
         ),
-        ("x.mean(1, keepdims=True) is the mean over tokens; compare tokens 0, 1 and 2.",),
+        ("Compare tokens 0, 1 and 2: `(a != b).any` over the features.",),
     ),
 )
