@@ -237,7 +237,7 @@ def test_the_released_file_takes_fewer_bits(monkeypatch):
 
 def test_subwords():
     assert check("12.5a", [3.31, 3.25])
-    rejected("12.5a", [3.9, 3.2], "within 0.3 bits")
+    rejected("12.5a", [3.9, 3.2], "within 0.4 bits")
     rejected("12.5a", [5.5, 5.4], "should lie between")
     rejected("12.5a", [1.5, 1.4], "should lie between")
     assert check("12.5b", [3.1, 3.2, 3.4, 82, 20, 6])

@@ -352,9 +352,10 @@ _NO_MERGES = measured(
     2,
     (_honest, _BANDS),
     (
-        lambda bytes_, characters: abs(bytes_ - characters) <= 0.3,
-        "the two should lie within 0.3 bits of each other, in either budget: without merges a "
-        "token is one character, so that windows, batches and steps can be the same",
+        lambda bytes_, characters: abs(bytes_ - characters) <= 0.4,
+        "the two should lie within 0.4 bits of each other after some hundred steps, and nearer in "
+        "the full budget: without merges a token is one character, so that windows, batches and "
+        "steps can be the same",
     ),
 )
 
