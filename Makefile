@@ -37,7 +37,7 @@ lab: $(VENV)/installed  ## Open the chapters in JupyterLab, to run them yourself
 
 # ---- Tests --------------------------------------------------------------------------------------
 
-.PHONY: test test-colab bench
+.PHONY: test test-colab newcomer bench
 # The second command runs even if the first fails: one call shows all that is wrong.
 test: $(VENV)/installed  ## Run all tests: the package, the book, each notebook and its outputs
 	@status=0; \
@@ -50,6 +50,9 @@ test-colab: $(COLAB)/installed  ## Run the tests of the package and the notebook
 	$(COLAB)/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not book and not slow" || status=1; \
 	$(COLAB)/bin/python book/_scripts/notebooks.py test -j $(JOBS) || status=1; \
 	exit $$status
+
+newcomer: $(VENV)/installed  ## Run every notebook as a newcomer in Colab, with times and memory
+	$(RUN) book/_scripts/newcomer.py
 
 bench: $(VENV)/installed  ## Measure the speeds and the memory that the package promises
 	$(RUN) book/_scripts/bench.py

@@ -1,6 +1,7 @@
 """What holds for every test: it runs on the CPU, opens no window, and comes out the same twice."""
 
 import os
+from importlib.util import find_spec
 
 os.environ |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "agg"}
 if "PYTEST_XDIST_WORKER" in os.environ:  # side by side, PyTorch's threads would fight
@@ -10,3 +11,6 @@ from hypothesis import settings
 
 settings.register_profile("same-twice", derandomize=True, deadline=None)
 settings.load_profile("same-twice")
+
+# The fixtures of the built book, where its tools are installed: not in Colab's profile.
+pytest_plugins = ["built_book"] if find_spec("jupyter_book") else []

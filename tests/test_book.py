@@ -1,102 +1,32 @@
-"""The built book: no warning, nothing from the network, and on each page what a reader needs.
+"""The built book: no warning, nothing from the network, and on each page what a reader needs."""
 
-The book is built once, from clean, into a temporary folder. The last part opens it in a browser.
-"""
-
-import functools
-import http.server
 import importlib
+import itertools
 import json
 import re
-import shutil
-import subprocess
-import sys
-import threading
 import tomllib
-from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 
 pytest.importorskip("jupyter_book", reason="the book's tools are not installed")
-import nbformat
-import yaml
 from bs4 import BeautifulSoup
+from built_book import (
+    BACKENDS,
+    CHAPTERS,
+    CONFIG,
+    NOTEBOOKS,
+    PAGES,
+    ROOT,
+    SOLUTIONS,
+    TOC,
+    expected_tab_sets,
+    shown_cells,
+)
 
-ROOT = Path(__file__).parents[1]
-CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
-TOC = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
-PAGES = [TOC["root"]] + [page["file"] for part in TOC["parts"] for page in part["chapters"]]
-CHAPTERS = [page for page in PAGES if page.startswith("notebooks/")]
-BACKENDS = {"pytorch": "PyTorch", "jax": "JAX"}
+from d2lgpt.exercises.desk import exercises
 
-# With pytest-xdist, one process runs this file, so that the book is built once.
-pytestmark = [pytest.mark.book, pytest.mark.xdist_group("book")]
-
-
-@pytest.fixture(scope="module")
-def build(tmp_path_factory):
-    """Build the book as `make book` does; return the exit status, what it said, and the folder."""
-    out = tmp_path_factory.mktemp("book")
-    program = Path(sys.executable).with_name("jupyter-book")
-    result = subprocess.run(
-        [program, "build", "-W", "-n", "--keep-going", "--path-output", out, ROOT],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-    )
-    return result.returncode, result.stdout + result.stderr, out / "_build" / "html"
-
-
-@pytest.fixture(scope="module")
-def html(build):
-    """The folder of the built pages; with --keep-going they are there in spite of warnings."""
-    folder = build[2]
-    if not (folder / f"{TOC['root']}.html").is_file():
-        pytest.skip("the book was not built: see test_book_builds_without_a_warning")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def soup(html):
-    """Return a function that parses a page of the book, given its name without suffix."""
-
-    @functools.cache
-    def parse(page):
-        return BeautifulSoup((html / f"{page}.html").read_text("utf-8"), "html.parser")
-
-    return parse
-
-
-@pytest.fixture(scope="module")
-def anchors(soup):
-    """Return a function that gives the ids of a page, at which links can point."""
-    return functools.cache(lambda page: {tag["id"] for tag in soup(page).select("[id]")})
-
-
-@functools.cache
-def notebook(chapter):
-    return nbformat.read(ROOT / f"{chapter}.ipynb", as_version=4)
-
-
-def shown_cells(chapter):
-    """The cells of a notebook that the page shows, each with its backend or None."""
-    for cell in notebook(chapter).cells:
-        tags = cell.metadata.get("tags", [])
-        if "remove-cell" not in tags:
-            yield next((backend for backend in BACKENDS if backend in tags), None), cell
-
-
-def expected_tab_sets(chapter):
-    """The runs of tagged cells, each as {backend: [cell, ...]}."""
-    runs, previous = [], None
-    for backend, cell in shown_cells(chapter):
-        if backend:
-            if previous is None or (backend != previous and backend in runs[-1]):
-                runs.append({})
-            runs[-1].setdefault(backend, []).append(cell)
-        previous = backend
-    return runs
+pytestmark = pytest.mark.book
 
 
 def test_book_builds_without_a_warning(build):
@@ -119,6 +49,7 @@ def test_repository_is_the_same_everywhere():
 def test_table_of_contents_lists_every_notebook_in_order():
     paths = sorted(ROOT.glob("notebooks/*.ipynb"))
     assert [f"notebooks/{path.stem}" for path in paths] == CHAPTERS
+    assert [f"notebooks/solutions/{path.stem}" for path in paths] == SOLUTIONS
     assert len(set(PAGES)) == len(PAGES)
 
 
@@ -151,7 +82,7 @@ def test_front_page_shows_the_package(soup, tab, monkeypatch, capsys):
 # --- Chapters -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
+@pytest.mark.parametrize("chapter", NOTEBOOKS)
 def test_chapter_shows_its_pairs_as_tabs(soup, chapter):
     tab_sets = soup(chapter).select(".backend-tabs")
     expected = expected_tab_sets(chapter)
@@ -178,7 +109,7 @@ def check_cell(shown, cell):
         assert bool(shown.select(".cell_output")) == bool(cell.outputs)
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
+@pytest.mark.parametrize("chapter", NOTEBOOKS)
 def test_chapter_shows_every_cell_and_no_magic(soup, chapter):
     page = soup(chapter)
     code = [cell for _, cell in shown_cells(chapter) if cell.cell_type == "code"]
@@ -187,7 +118,7 @@ def test_chapter_shows_every_cell_and_no_magic(soup, chapter):
         assert f"%%{backend}" not in page.get_text()
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
+@pytest.mark.parametrize("chapter", NOTEBOOKS)
 def test_chapter_opens_in_colab(soup, chapter):
     links = [a["href"] for a in soup(chapter).select('a[href*="colab.research.google.com"]')]
     repository = CONFIG["repository"]["url"].removeprefix("https://github.com/")
@@ -197,7 +128,7 @@ def test_chapter_opens_in_colab(soup, chapter):
     assert (ROOT / f"{chapter}.ipynb").is_file()
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
+@pytest.mark.parametrize("chapter", NOTEBOOKS)
 def test_chapter_can_be_downloaded(html, soup, chapter):
     links = [a["href"] for a in soup(chapter).select("a.btn-download-source-button")]
     assert [link.endswith(".ipynb") for link in links] == [True]
@@ -217,6 +148,43 @@ def test_every_chapter_has_exercises_with_labels_and_numbers_of_their_own(soup):
         numbers += [re.search(r"\d+(\.\d+)*", title)[0] for title in titles]
     assert len(set(labels)) == len(labels)
     assert len(set(numbers)) == len(numbers)
+    # The number on the page is the one that `check` takes.
+    assert [label.removeprefix("exercise-").replace("-", ".") for label in labels] == numbers
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_hints_are_closed_and_open_one_at_a_time(soup, chapter):
+    for exercise in soup(chapter).select("div.exercise"):
+        number = exercise["id"].removeprefix("exercise-").replace("-", ".")
+        parts = [one for id, one in exercises().items() if id.rstrip("abcd") == number]
+        outer = exercise.select("section > details.exercise-hint")
+        assert len(outer) == len(parts)
+        for box, part in zip(outer, parts, strict=True):
+            chain = [box, *box.select("details")]
+            assert not any(one.has_attr("open") for one in chain)
+            texts = [one.find("p", recursive=False).get_text() for one in chain]
+            assert texts == [hint.replace("`", "") for hint in part.hints]
+            assert all(inner.parent is one for one, inner in itertools.pairwise(chain))
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_solutions_are_linked_and_stand_on_another_page(soup, chapter):
+    name = chapter.removeprefix("notebooks/")
+    for exercise in soup(chapter).select("div.exercise"):
+        label = exercise["id"].replace("exercise", "solution")
+        link = exercise.select_one(".exercise-solution a")["href"]
+        assert link == f"solutions/{name}.html#{label}"
+        place = soup(f"notebooks/solutions/{name}").find(id=label)
+        back = place.find_parent("section").select_one(f'a[href$="{name}.html#{exercise["id"]}"]')
+        assert back is not None
+    assert not soup(chapter).select('[id^="solution-"]')
+
+
+def test_all_exercises_are_listed(soup):
+    rows = soup("book/exercises").select("table.exercise-list tbody tr")
+    links = [row.select_one("a")["href"].partition("#")[2] for row in rows]
+    on_pages = [e["id"] for chapter in CHAPTERS for e in soup(chapter).select("div.exercise")]
+    assert links == on_pages
 
 
 # --- Every page -----------------------------------------------------------------------------------
@@ -287,220 +255,3 @@ def test_every_link_into_the_book_leads_somewhere(html, soup, anchors, page):
 
 def test_start_page_is_the_front_page(html):
     assert f"{TOC['root']}.html" in (html / "index.html").read_text("utf-8")
-
-
-# --- In a browser ---------------------------------------------------------------------------------
-
-
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture(scope="module")
-def site(html):
-    """Serve the book on this machine, and return its address."""
-    handler = functools.partial(QuietHandler, directory=str(html))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    """A headless Chromium that knows no host but this one."""
-    selenium = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if not browser or not driver:
-        pytest.skip("neither chromium and chromedriver nor their namesakes are on the PATH")
-    options = selenium.ChromeOptions()
-    options.binary_location = browser
-    for flag in (
-        "headless",
-        "no-sandbox",
-        "disable-gpu",
-        "no-first-run",
-        "disable-background-networking",
-        "disable-component-update",
-        "disable-sync",
-        "hide-scrollbars",
-        "host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-        f"user-data-dir={tmp_path_factory.mktemp('profile')}",
-    ):
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    with selenium.Chrome(options, selenium.ChromeService(driver)) as chrome:
-        chrome.set_script_timeout(30)
-        yield chrome
-
-
-class Browser:
-    """What the tests ask of the browser."""
-
-    def __init__(self, chrome, site):
-        self.chrome, self.site = chrome, site
-
-    def open(self, page, query=""):
-        self.chrome.get(f"{self.site}{page}.html{query}")
-
-    def run(self, script, *arguments):
-        return self.chrome.execute_script(script, *arguments)
-
-    def cdp(self, command, **parameters):
-        return self.chrome.execute_cdp_cmd(command, parameters)
-
-    def settle(self, milliseconds=0):
-        """Wait until formulas are typeset, and then for a while."""
-        self.chrome.execute_async_script(
-            "const [time, done] = arguments, math = window.MathJax?.startup?.promise;"
-            "Promise.resolve(math).then(() => setTimeout(done, time));",
-            milliseconds,
-        )
-
-    def backends(self):
-        """The backends whose tabs are in front on the page."""
-        return set(
-            self.run(
-                "return [...document.querySelectorAll('.sd-tab-set > input:checked + label')]"
-                ".map((label) => label.dataset.syncId)"
-            )
-        )
-
-    def choose(self, backend, number=0):
-        """Click the tab of a backend, in the NUMBERth tab-set of the page."""
-        labels = f"document.querySelectorAll('label[data-sync-id=\"{backend}\"]')"
-        self.run(
-            f"const label = {labels}[{number}];"
-            "label.scrollIntoView({block: 'center', behavior: 'instant'}); label.click()"
-        )
-
-
-@pytest.fixture
-def browser(chromium, site):
-    """A browser that remembers nothing, as wide as a desk's."""
-    browser = Browser(chromium, site)
-    browser.open(TOC["root"])
-    browser.run("localStorage.clear()")
-    browser.cdp(
-        "Emulation.setDeviceMetricsOverride",
-        width=1280,
-        height=900,
-        deviceScaleFactor=1,
-        mobile=False,
-    )
-    yield browser
-    browser.cdp("Emulation.setEmulatedMedia", media="")
-    browser.cdp("Emulation.setScriptExecutionDisabled", value=False)
-
-
-def test_choice_of_a_tab_holds_on_every_page(browser):
-    assert browser.backends() == {"pytorch"}
-    browser.choose("jax")
-    assert browser.backends() == {"jax"}
-    for chapter in CHAPTERS:
-        browser.open(chapter)
-        assert browser.backends() == {"jax"}, chapter
-
-
-def test_address_can_name_the_backend(browser):
-    browser.open(CHAPTERS[0], "?code=jax")
-    assert browser.backends() == {"jax"}
-    browser.open(CHAPTERS[-1])
-    assert browser.backends() == {"jax"}
-    browser.open(CHAPTERS[-1], "?code=pytorch")
-    assert browser.backends() == {"pytorch"}
-
-
-def test_arrow_keys_change_the_tab(browser):
-    browser.open(CHAPTERS[0])
-    tab = browser.chrome.find_element("css selector", ".backend-tabs > input:checked")
-    tab.send_keys("\ue014")  # arrow to the right
-    assert browser.backends() == {"jax"}
-
-
-def test_tab_stays_where_it_was_clicked(browser):
-    chapter = max(CHAPTERS, key=lambda chapter: len(expected_tab_sets(chapter)))
-    browser.open(chapter)
-    browser.settle()
-    top = (
-        "return document.querySelectorAll('label[data-sync-id=jax]')[arguments[0]]"
-        ".getBoundingClientRect().top"
-    )
-    last = len(expected_tab_sets(chapter)) - 1
-    browser.choose("pytorch", last)
-    before = browser.run(top, last)
-    browser.choose("jax", last)
-    browser.settle(100)
-    assert browser.run(top, last) == pytest.approx(before, abs=2)
-
-
-def test_wide_blocks_can_be_reached_with_the_keyboard(browser):
-    browser.cdp(
-        "Emulation.setDeviceMetricsOverride",
-        width=390,
-        height=844,
-        deviceScaleFactor=1,
-        mobile=True,
-    )
-    browser.open(CHAPTERS[1])
-    browser.choose("jax")
-    browser.settle(600)  # the theme answers a change of size after 300
-    wide = browser.run(
-        "return [...document.querySelectorAll('.backend-tabs pre')]"
-        ".filter((pre) => pre.scrollWidth > pre.clientWidth).map((pre) => pre.tabIndex)"
-    )
-    assert wide
-    assert set(wide) == {0}
-
-
-@pytest.mark.parametrize("reader", ["on paper", "without scripts"])
-def test_both_backends_can_be_read_without_tabs(browser, reader):
-    if reader == "on paper":
-        browser.open(CHAPTERS[0])
-        browser.cdp("Emulation.setEmulatedMedia", media="print")
-    else:
-        browser.cdp("Emulation.setScriptExecutionDisabled", value=True)
-        browser.open(CHAPTERS[0])
-    panels = browser.chrome.find_elements("css selector", ".backend-tabs > .sd-tab-content")
-    labels = browser.chrome.find_elements("css selector", ".backend-tabs > label")
-    assert len(panels) == 2 * len(expected_tab_sets(CHAPTERS[0]))
-    boxes = [element.rect for pair in zip(labels, panels, strict=True) for element in pair]
-    assert all(box["height"] > 0 for box in boxes)
-    tops = [box["y"] for box in boxes]
-    assert tops == sorted(tops)  # label, its panel, the next label, ...
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_page_in_a_browser(browser, page):
-    """Formulas are typeset, nothing fails, nothing leaves this machine, and a phone is enough."""
-    chrome = browser.chrome
-    browser.cdp(
-        "Emulation.setDeviceMetricsOverride",
-        width=390,
-        height=844,
-        deviceScaleFactor=1,
-        mobile=True,
-    )
-    for kind in ("browser", "performance"):
-        chrome.get_log(kind)  # empties it
-    for backend in BACKENDS:
-        browser.open(page, f"?code={backend}")
-        browser.settle()
-        assert browser.run("return document.documentElement.scrollWidth") <= 390
-    formulas = browser.run("return document.querySelectorAll('.math').length")
-    rendered = browser.run("return document.querySelectorAll('.math mjx-container').length")
-    assert rendered >= formulas
-    assert browser.run("return document.querySelectorAll('mjx-merror').length") == 0
-
-    log = chrome.get_log("browser")
-    assert [entry["message"] for entry in log if entry["level"] != "INFO"] == []
-    events = [json.loads(entry["message"])["message"] for entry in chrome.get_log("performance")]
-    requests = {
-        event["params"]["request"]["url"]
-        for event in events
-        if event["method"] == "Network.requestWillBeSent"
-    }
-    assert requests
-    assert {url for url in requests if not url.startswith((browser.site, "data:"))} == set()

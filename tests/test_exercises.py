@@ -58,7 +58,7 @@ ANSWERS = {
 
 
 def test_there_is_an_answer_to_each():
-    closed = [id for id, exercise in desk._exercises().items() if hasattr(exercise.judge, "wrong")]
+    closed = [id for id, exercise in desk.exercises().items() if hasattr(exercise.judge, "wrong")]
     assert closed == [id for id in ANSWERS if id != "1.4"]
 
 
@@ -73,7 +73,7 @@ def test_the_right_answer_is_right(id, capsys):
 
 def known_mistakes():
     """(id, wrong answer, its hint), read off what the judges were made from."""
-    for exercise in desk._exercises().values():
+    for exercise in desk.exercises().values():
         wrong = getattr(exercise.judge, "wrong", {})
         for answer, text in wrong.items():
             yield exercise.id, answer, text

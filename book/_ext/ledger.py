@@ -126,14 +126,14 @@ class LedgerDirective(SphinxDirective):
         return [what, published, *(found(entries.get(name)) for name in BACKENDS)]
 
 
-def table(columns, body) -> nodes.table:
+def table(columns, body, name: str = "ledger") -> nodes.table:
     group = nodes.tgroup("", cols=len(columns))
     group += [nodes.colspec(colwidth=1) for _ in columns]
     heads = [nodes.entry("", nodes.paragraph("", text)) for text in columns]
     group += nodes.thead("", nodes.row("", *heads))
     rows = [nodes.row("", *(nodes.entry("", *cell) for cell in row)) for row in body]
     group += nodes.tbody("", *rows)
-    return nodes.table("", group, classes=["ledger"])
+    return nodes.table("", group, classes=[name])
 
 
 def found(entry: dict | None) -> list[nodes.Node]:

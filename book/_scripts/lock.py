@@ -58,7 +58,8 @@ def main() -> None:
         sys.exit(f"make lock needs Python {OLDEST[0]}.{OLDEST[1]}, the oldest one supported.")
     lock = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["d2lgpt"]["lock"]
     alone = lock["without-dependencies"]
-    write("requirements.lock", "dev", lock["newest"], alone)
+    tools = lock["newest-without-dependencies"]
+    write("requirements.lock", "dev", lock["newest"], alone + tools)
     write("requirements-colab.lock", "torch,jax,test", lock["colab"], alone)
 
 

@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     # Stored outputs are those of a CPU and of the stand-in for GPT-2, whatever this machine has,
-    # in the quick budget, and show no progress bars. Solving all exercises is not the reader's merit.
+    # in the quick budget, and show no progress bars. What the solutions solve, nobody here has.
     os.environ |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "D2LGPT_BUDGET": "quick"}
     os.environ |= {"D2LGPT_GPT2": "stand-in", "TQDM_DISABLE": "1"}
     with tempfile.TemporaryDirectory() as scratch:

@@ -49,7 +49,7 @@ EXERCISES = (
         ),
         (
             "An embedding is a table: one row for each thing that can be looked up.",
-            "The head is a matrix from emb_dim to vocab_size. Has it a bias?",
+            "The head is a matrix from `emb_dim` to `vocab_size`. Has it a bias?",
         ),
     ),
     Exercise(
@@ -71,7 +71,7 @@ EXERCISES = (
                 ),
             },
         ),
-        ("Which of the three matrices has context_length as a side? Which have emb_dim?",),
+        ("Which of the three matrices has `context_length` as a side? Which have `emb_dim`?",),
     ),
     Exercise(
         "1.3",
@@ -99,6 +99,6 @@ EXERCISES = (
         "Spaces and capitals",
         "the function same_tokens(a, b)",
         function(_same_tokens, _pairs_of_texts, _hint_on_tokens),
-        ("gpt2_tokenizer().encode gives a list; set(...) & set(...) is what two sets share.",),
+        ("`gpt2_tokenizer().encode` gives a list; `set(...) & set(...)` is what two sets share.",),
     ),
 )

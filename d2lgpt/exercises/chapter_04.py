@@ -39,7 +39,7 @@ EXERCISES = (
                 (25.03, 13.033): "the first network has five layers; both are to have ten",
             },
         ),
-        ("gradient_means returns the first layer first.",),
+        ("`gradient_means` returns the first layer first.",),
     ),
     Exercise(
         "4.3",

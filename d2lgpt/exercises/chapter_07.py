@@ -27,7 +27,7 @@ EXERCISES = (
                 (SIZES["xl"], SIZES["large"], SIZES["medium"]): "the sizes have changed places",
             },
         ),
-        ("Change emb_dim, n_layers and n_heads; an abstract model can be counted for free.",),
+        ("Change `emb_dim`, `n_layers` and `n_heads`; an abstract model can be counted for free.",),
     ),
     Exercise(
         "7.2",
@@ -43,7 +43,7 @@ EXERCISES = (
                 ),
             },
         ),
-        ("In which shape of the model does n_heads appear?",),
+        ("In which shape of the model does `n_heads` appear?",),
     ),
     Exercise(
         "7.3",

@@ -59,7 +59,7 @@ def check(id: str, answer=None) -> Verdict:
         A verdict, true or false, after its sentence has been printed. Random generators and the
         default dtype of PyTorch are as before, whatever the answer does.
     """
-    exercise = _exercises().get(str(id).strip())
+    exercise = exercises().get(str(id).strip())
     if exercise is None:
         return Verdict(False, f"There is no exercise {id!r}: {_known(id)}.")
     if answer is None:
@@ -84,7 +84,7 @@ def check(id: str, answer=None) -> Verdict:
 
 def hint(id: str, number: int = 1) -> None:
     """Print one hint: `hint("7.1")`, then `hint("7.1", 2)`, and so on."""
-    exercise = _exercises().get(str(id).strip())
+    exercise = exercises().get(str(id).strip())
     if exercise is None:
         print(f"There is no exercise {id!r}: {_known(id)}.")
     elif number not in range(1, len(exercise.hints) + 1):
@@ -97,8 +97,8 @@ def hint(id: str, number: int = 1) -> None:
 def progress() -> None:
     """Print which exercises are solved, chapter by chapter."""
     solved = record.solved()
-    for chapter in dict.fromkeys(id.partition(".")[0] for id in _exercises()):
-        ids = [id for id in _exercises() if id.partition(".")[0] == chapter]
+    for chapter in dict.fromkeys(id.partition(".")[0] for id in exercises()):
+        ids = [id for id in exercises() if id.partition(".")[0] == chapter]
         done = [id for id in ids if id in solved]
         names = f": {', '.join(done)}" if done else ""
         print(f"chapter {chapter}: {len(done)} of {len(ids)}{names}")
@@ -109,14 +109,15 @@ def clear_progress() -> None:
     record.clear()
 
 
-def _exercises() -> dict[str, Exercise]:
+def exercises() -> dict[str, Exercise]:
+    """All exercises and parts that can be checked, by id, in the order of the book."""
     chapters = (import_module(f"d2lgpt.exercises.chapter_{n:02d}") for n in range(1, 13))
     return {exercise.id: exercise for chapter in chapters for exercise in chapter.EXERCISES}
 
 
 def _known(id) -> str:
     chapter = str(id).partition(".")[0]
-    near = [known for known in _exercises() if known.partition(".")[0] == chapter]
+    near = [known for known in exercises() if known.partition(".")[0] == chapter]
     return f"those of chapter {chapter} are {', '.join(near)}" if near else "see progress()"
 
 
