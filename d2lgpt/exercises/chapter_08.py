@@ -16,6 +16,7 @@ from d2lgpt.exercises.sizes import TABLE
 # ---- 8.2 Stop at a token ------------------------------------------------------------------------
 
 VOCAB = 40  # ids of the model on which answers are tried
+ROWS = VOCAB + 1  # rows of its table; a visible token adds id + 1, so that none goes unnoticed
 PATIENCE = 25  # steps that an answer is allowed over those that it needs
 
 
@@ -49,8 +50,8 @@ def _greedy(
     ids = list(prompt)
     for _ in range(new):
         visible = crop(ids, context) or ids[-1:]
-        sums = np.cumsum(visible)
-        ids.append(int(best(scores[sums[max(place, -len(sums))] % VOCAB])))
+        sums = np.cumsum(np.add(visible, 1))
+        ids.append(int(best(scores[sums[max(place, -len(sums))] % ROWS])))
         if ids[-1] == stop:
             break
     return ids
@@ -84,9 +85,10 @@ _SLIPS = (
 
 
 def _scoring_model(backend: Backend, scores: np.ndarray, lengths: list[int]):
-    """A causal model of which NumPy knows the next token: row (sum of the ids so far) of a table.
+    """A causal model of which NumPy knows the next token.
 
-    It notes in `lengths` how many tokens it is given, each time its Python code runs.
+    Its logits are a row of a table: its number is the sum of id + 1 over the tokens so far. It
+    notes in `lengths` how many tokens it is given, each time its Python code runs.
     """
     limit = [0]
 
@@ -105,7 +107,7 @@ def _scoring_model(backend: Backend, scores: np.ndarray, lengths: list[int]):
 
             def forward(self, ids):
                 note(ids.shape[1])
-                return self.scores[ids.cumsum(dim=1) % VOCAB]
+                return self.scores[(ids + 1).cumsum(dim=1) % ROWS]
 
     else:
         jnp, nnx = import_module("jax.numpy"), import_module("flax.nnx")
@@ -125,7 +127,7 @@ def _scoring_model(backend: Backend, scores: np.ndarray, lengths: list[int]):
 def _look_up() -> Callable:
     """What the scoring model does, for JAX: compiled once for each shape and session."""
     jax = import_module("jax")
-    return jax.jit(lambda scores, ids: scores[jax.numpy.cumsum(ids, axis=1) % VOCAB])
+    return jax.jit(lambda scores, ids: scores[jax.numpy.cumsum(ids + 1, axis=1) % ROWS])
 
 
 def _case(
@@ -167,7 +169,7 @@ def _case(
 def _stops_at_a_token(generate, backend: Backend, rng: np.random.Generator) -> str | None:
     """Try `generate_until` on one scoring model, from the plainest call to the corners."""
     # Each row in another order, half a unit apart: no ties, whatever the softmax makes of them.
-    rows = [rng.permutation(VOCAB) for _ in range(VOCAB)]
+    rows = [rng.permutation(VOCAB) for _ in range(ROWS)]
     scores = (np.stack(rows) / 2).astype(np.float32)
     lengths: list[int] = []
     model, limit = _scoring_model(backend, scores, lengths)
