@@ -237,9 +237,9 @@ def test_the_released_file_takes_fewer_bits(monkeypatch):
 
 def test_subwords():
     assert check("12.5a", [3.31, 3.25])
-    rejected("12.5a", [3.9, 3.2], "within 0.4 bits")
+    rejected("12.5a", [3.9, 3.2], "within 0.5 bits")
     rejected("12.5a", [5.5, 5.4], "should lie between")
-    rejected("12.5a", [1.5, 1.4], "should lie between")
+    rejected("12.5a", [1.1, 1.0], "should lie between")
     assert check("12.5b", [3.1, 3.2, 3.4, 82, 20, 6])
     assert check("12.5b", [3.1, 3.2, 3.4, 81.5, 17, 5])  # without the corpus
     rejected("12.5b", [3.1, 3.2, 3.4, 6, 20, 82], "the more rarely")
@@ -250,5 +250,6 @@ def test_subwords():
     rejected("12.5b", [3.1, 82], "2 numbers")
     assert check("12.5c", 3.2)
     rejected("12.5c", 6.9, "should lie between")
-    rejected("12.5c", 1.2, "should lie between")
+    assert check("12.5b", [2.7, 2.0, 1.73, 81.5, 17, 5])
+    rejected("12.5c", 1.1, "should lie between")
     rejected("12.5c", "three", "the text 'three'")
