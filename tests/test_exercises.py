@@ -1,8 +1,12 @@
 """Exercises that answer back: right answers, known mistakes, and answers that misbehave."""
 
+import io
 import json
+import logging
 import random
+import sys
 import threading
+import warnings
 from contextlib import suppress
 
 import numpy as np
@@ -91,7 +95,7 @@ def handed_in(id, answer):
 def test_each_known_mistake_has_its_own_hint(id, answer, text):
     verdict = check(id, handed_in(id, answer))
     assert not verdict
-    assert str(verdict) == f"{id}: not yet: {text}."
+    assert str(verdict) == f"{id}: not yet: {text}" + "." * (not text.endswith("?"))
     assert record.solved() == []
 
 
@@ -193,9 +197,52 @@ def raises(error):
     return answer
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), RecursionError("deep")])
-def test_an_error_inside_an_answer_is_part_of_the_sentence(error):
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("no"),
+        ValueError("\n\n\ud800"),
+        SystemExit(3),
+        GeneratorExit(),
+        BaseException(),
+        RecursionError("deep"),
+        Unspeakable(),
+    ],
+)
+def test_an_error_inside_an_answer_is_part_of_the_sentence(error, capsys):
     assert f"raised an error, {type(error).__name__}" in str(check("1.4", raises(error)))
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_a_screen_without_all_letters_shows_what_it_can(monkeypatch):
+    screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", screen)
+    assert not check("12.1a", "τ")
+    screen.seek(0)
+    assert "not the text '\\u03c4'." in screen.read()
+
+
+def test_an_answer_that_talks_is_not_shown(capsys, recwarn):
+    handler = logging.StreamHandler
+
+    def chatty(a, b):
+        nonlocal handler
+        print("hello")
+        print("hello", file=sys.stderr)
+        warnings.warn("hello", stacklevel=1)
+        handler = logging.StreamHandler(sys.stderr)  # as PyTorch does when it is imported
+        return _same_tokens(a, b)
+
+    assert check("1.4", chatty)
+    assert capsys.readouterr() == ("1.4: right.\n", "")
+    assert not recwarn.list
+    handler.emit(logging.makeLogRecord({"msg": "later"}))
+    assert capsys.readouterr().err == "later\n"
 
 
 def test_an_interrupt_is_the_readers():
@@ -242,9 +289,16 @@ def test_in_another_thread_there_is_no_limit_and_no_error():
 
 
 def test_global_state_is_as_before():
-    torch = pytest.importorskip("torch")
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
 
     def vandal(a, b):
+        sys.stdout = None
+        warnings.simplefilter("error")
+        np.seterr(all="raise")
+        np.set_printoptions(precision=1)
+        jax.config.update("jax_enable_x64", not jax.config.jax_enable_x64)
+        torch.set_default_device("meta")
+        torch.use_deterministic_algorithms(True)
         random.seed(1)
         np.random.seed(1)
         torch.manual_seed(1)
@@ -252,12 +306,17 @@ def test_global_state_is_as_before():
         torch.set_grad_enabled(False)
         return _same_tokens(a, b)
 
-    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    def states():
+        generators = random.getstate(), np.random.get_state()[1].tolist()
+        settings = sys.stdout, [*warnings.filters], np.geterr(), np.get_printoptions()
+        of_torch = torch.get_rng_state().tolist(), torch.are_deterministic_algorithms_enabled()
+        return generators, settings, of_torch, torch.get_default_device(), dict(jax.config.values)
+
+    before = states()
     assert check("1.4", vandal)
     assert torch.get_default_dtype() == torch.float32
     assert torch.is_grad_enabled()
-    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-    assert after == states
+    assert states() == before
 
 
 # --- Progress and hints --------------------------------------------------------------------------
@@ -299,12 +358,13 @@ def test_a_crash_in_the_middle_of_a_write_loses_nothing(monkeypatch):
 
 
 def test_hints_come_one_at_a_time(capsys):
-    for number in (1, 2, 3, "x"):
+    for number in (1, 2, 3, 1.5, "x"):
         hint("4.1", number)
     hint("nothing")
     assert capsys.readouterr().out.splitlines() == [
         'There are C(24, k) ways through k layers, each worth 0.1ᵏ. (next: hint("4.1", 2))',
         "All ways together give (1 + 0.1)²⁴.",
+        "4.1 has 2 hints.",
         "4.1 has 2 hints.",
         "4.1 has 2 hints.",
         "There is no exercise 'nothing': see progress().",

@@ -1,18 +1,20 @@
 """The desk at which answers are handed in: `check`, `hint`, `progress`, `clear_progress`."""
 
+import io
 import random
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 
 import numpy as np
 
 from d2lgpt.exercises import record
-from d2lgpt.exercises.judges import Judge, WrongForm
+from d2lgpt.exercises.judges import Judge, WrongForm, short
 
 SECONDS = 60  # for one answer; what takes longer is stopped, where the system can do that
 
@@ -36,7 +38,8 @@ class Verdict:
     text: str
 
     def __post_init__(self) -> None:
-        print(self.text)
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        print(self.text.encode(encoding, "backslashreplace").decode(encoding))
 
     def _ipython_display_(self) -> None:
         """Nothing: a notebook has printed it already."""
@@ -56,16 +59,16 @@ def check(id: str, answer=None) -> Verdict:
         answer: what the statement asks for. None: the exercise is not answered yet.
 
     Returns:
-        A verdict, true or false, after its sentence has been printed. Random generators and the
-        default dtype of PyTorch are as before, whatever the answer does.
+        A verdict, true or false, after its sentence has been printed. What the answer itself prints
+        is not shown. Random generators and settings are as before, whatever it does.
     """
     exercise = exercises().get(str(id).strip())
     if exercise is None:
-        return Verdict(False, f"There is no exercise {id!r}: {_known(id)}.")
+        return Verdict(False, f"There is no exercise {short(id)}: {_known(id)}.")
     if answer is None:
         return Verdict(False, f"{exercise.id}: not answered yet. Hand in {exercise.expects}.")
     try:
-        with _untouched(), _time_limit():
+        with _silent(), _untouched(), _time_limit():
             problem = exercise.judge(answer)
     except WrongForm as form:
         return Verdict(
@@ -73,21 +76,24 @@ def check(id: str, answer=None) -> Verdict:
         )
     except _TooLong:
         return Verdict(False, f"{exercise.id}: not yet. The answer ran for over {SECONDS} seconds.")
-    except (Exception, SystemExit) as error:
-        what = f"{type(error).__name__}: {error}".strip().splitlines()[0][:200]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit and GeneratorExit do not end the notebook either
+        what = _in_words(error)
         return Verdict(False, f"{exercise.id}: not yet. Your answer raised an error, {what}")
     if problem is None:
         remark = record.note(exercise.id)
         return Verdict(True, f"{exercise.id}: right.{remark}")
-    return Verdict(False, f"{exercise.id}: not yet: {problem}.")
+    stop = "" if problem.endswith("?") else "."
+    return Verdict(False, f"{exercise.id}: not yet: {problem}{stop}")
 
 
 def hint(id: str, number: int = 1) -> None:
     """Print one hint: `hint("7.1")`, then `hint("7.1", 2)`, and so on."""
     exercise = exercises().get(str(id).strip())
     if exercise is None:
-        print(f"There is no exercise {id!r}: {_known(id)}.")
-    elif number not in range(1, len(exercise.hints) + 1):
+        print(f"There is no exercise {short(id)}: {_known(id)}.")
+    elif not isinstance(number, int) or number not in range(1, len(exercise.hints) + 1):
         print(f"{exercise.id} has {len(exercise.hints)} hint{'s' * (len(exercise.hints) != 1)}.")
     else:
         more = f' (next: hint("{exercise.id}", {number + 1}))' * (number < len(exercise.hints))
@@ -121,6 +127,15 @@ def _known(id) -> str:
     return f"those of chapter {chapter} are {', '.join(near)}" if near else "see progress()"
 
 
+def _in_words(error: BaseException) -> str:
+    """The kind of an error and the first line of its message, if it has one."""
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:
+        lines = []
+    return ": ".join([type(error).__name__, *lines[:1]])[:200]
+
+
 class _TooLong(BaseException):
     """Not an Exception: an answer that catches everything shall not catch this."""
 
@@ -145,23 +160,62 @@ def _time_limit() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+class _Muted(io.TextIOBase):
+    """A stream that shows nothing for a while; a log that has been opened on it works later on."""
+
+    def __init__(self, stream) -> None:
+        self.stream, self.muted = stream, True
+
+    def write(self, text: str) -> int:
+        return len(text) if self.muted else self.stream.write(text)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing that an answer prints or warns of is shown: the verdict is one sentence."""
+    out, err = _Muted(sys.stdout), _Muted(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            out.muted = err.muted = False
+
+
+#: Settings of PyTorch, as the functions that read and write them.
+_TORCH_SETTINGS = (
+    ("is_grad_enabled", "set_grad_enabled"),
+    ("get_default_dtype", "set_default_dtype"),
+    ("get_default_device", "set_default_device"),
+    ("get_float32_matmul_precision", "set_float32_matmul_precision"),
+    ("are_deterministic_algorithms_enabled", "use_deterministic_algorithms"),
+    ("get_num_threads", "set_num_threads"),
+)
+
+
 @contextmanager
 def _untouched() -> Iterator[None]:
     """Afterwards the global state that answers like to change is as it was."""
     python, numpy = random.getstate(), np.random.get_state()
-    torch = sys.modules.get("torch")
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None:
-        generator, dtype = torch.get_rng_state(), torch.get_default_dtype()
-        grad = torch.is_grad_enabled()
+        generator = torch.get_rng_state()
+        settings = [getattr(torch, read)() for read, _ in _TORCH_SETTINGS]
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
+    config = {} if jax is None else dict(jax.config.values)
     try:
-        yield
+        with np.errstate(all="ignore"), np.printoptions():
+            yield
     finally:
         random.setstate(python)
         np.random.set_state(numpy)
         if torch is not None:
+            for (read, write), value in zip(_TORCH_SETTINGS, settings, strict=True):
+                if getattr(torch, read)() != value:
+                    getattr(torch, write)(value)
             torch.set_rng_state(generator)
-            torch.set_default_dtype(dtype)
-            torch.set_grad_enabled(grad)
             if cuda is not None:
                 torch.cuda.set_rng_state_all(cuda)
+        for name, value in config.items():
+            if jax.config.values[name] != value:
+                jax.config.update(name, value)

@@ -151,7 +151,7 @@ def table(
         if not isinstance(answer, Mapping):
             raise WrongForm(_kind(answer))
         if set(answer) != set(right):
-            raise WrongForm(f"a dictionary with the keys {_short(list(answer))}")
+            raise WrongForm(f"a dictionary with the keys {short(list(answer))}")
         given = {name: tuple(to_numbers(answer[name])) for name in right}
         if given == dict(right):
             return None
@@ -263,7 +263,7 @@ def to_number(answer) -> float:
             try:
                 value = float(text)
             except ValueError:
-                raise WrongForm(f"the text {_short(answer)}") from None
+                raise WrongForm(f"the text {short(answer)}") from None
     elif isinstance(answer, numbers.Real):
         value = answer
     elif hasattr(answer, "shape") and hasattr(answer, "item"):
@@ -288,7 +288,7 @@ def to_truths(answer) -> list[bool]:
     for item in _items(answer):
         value = item.item() if hasattr(item, "item") else item
         if not isinstance(value, bool):
-            raise WrongForm(f"a list with {_short(item)} in it")
+            raise WrongForm(f"a list with {short(item)} in it")
         found.append(value)
     return found
 
@@ -308,8 +308,9 @@ def _kind(value) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-def _short(value) -> str:
-    text = repr(value)
+def short(value) -> str:
+    """What a value looks like, on one line and not too long."""
+    text = " ".join(repr(value).split())
     return text if len(text) <= 40 else text[:37] + "..."
 
 
