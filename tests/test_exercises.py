@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 from contextlib import suppress
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -128,10 +129,42 @@ def test_a_perturbed_answer_is_rejected(id):
 
 @pytest.mark.parametrize(
     "answer",
-    ["7,087,872", " 7_087_872 ", 7087872.0, np.float64(7087872), np.array([7087872]), "7087872"],
+    [
+        *("7,087,872", " 7_087_872 ", "7087872", "7 087 872", "7,087,872.0"),
+        *(7087872.0, np.float64(7087872), np.array([7087872]), Decimal("7087872")),
+    ],
 )
 def test_forms_of_a_number(answer):
     assert check("12.1a", answer)
+
+
+def test_a_comma_is_no_decimal_point_and_a_blank_no_glue():
+    assert "not the text '0,00183'." in str(check("2.1", "0,00183"))
+    assert "not the text '7 0 8'." in str(check("12.1a", "7 0 8"))
+    assert check("9.2", ["0", "1,024", "−1,280"])  # with the minus sign of the page
+
+
+def test_one_number_in_percent():
+    assert "percent" in str(check("12.1b", [787_200, 4_730_624, 31.65, 0.15]))
+    assert "percent" in str(check("3.3", [50.1, 1.3]))
+    assert "percent" not in str(check("7.3", [6400, 70]))
+
+
+@pytest.mark.parametrize("k", [1.5, 2.4])
+def test_a_count_of_layers_is_whole(k):
+    assert not check("4.1", [k, 0.94])
+
+
+@pytest.mark.parametrize("id", ["1.1", "4.3", "12.1a"])
+def test_huge_numbers_and_numbers_that_equal_everything(id):
+    class Chameleon(int):
+        __eq__ = __ge__ = __le__ = lambda self, other: True
+        __sub__ = __rsub__ = lambda self, other: 0
+        __hash__ = int.__hash__
+
+    count = 1 if id == "12.1a" else 4
+    for value, text in ((10**400, "more than 300 digits"), (Chameleon(1), "not yet")):
+        assert text in str(check(id, [value] * count if count > 1 else value))
 
 
 def test_numbers_of_the_backends():
@@ -337,13 +370,24 @@ def test_progress_is_kept_and_cleared(capsys):
     clear_progress()
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"solved": 3}', "\0"])
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"solved": 3}', "\0", "[" * 100_000])
 def test_a_damaged_file_is_an_empty_one(damage):
     record.path().parent.mkdir(parents=True)
     record.path().write_text(damage)
     assert record.solved() == []
     assert check("2.1", 0.00183)
     assert json.loads(record.path().read_text()) == {"solved": ["2.1"]}
+
+
+@pytest.mark.parametrize("place", ["/dev/null/progress.json", "~nobody-of-this-name/p", "folder"])
+def test_a_place_that_cannot_be_written_costs_a_remark(place, monkeypatch, tmp_path):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("D2LGPT_PROGRESS", place)
+    text = str(check("2.1", 0.00183))
+    assert text.startswith("2.1: right. (It could not be remembered: ")
+    assert [*tmp_path.iterdir()] == [tmp_path / "folder"]
+    progress()
 
 
 def test_a_crash_in_the_middle_of_a_write_loses_nothing(monkeypatch):

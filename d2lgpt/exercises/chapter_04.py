@@ -10,7 +10,7 @@ EXERCISES = (
         "two numbers: k, and the share with two decimals",
         numbers_in_order(
             [2, 0.938767],
-            digits=(1, 2),
+            digits=(None, 2),
             wrong={
                 (2, 0.830885): "ways through four layers belong to the share too",
                 (2, 9.2466): "that is a sum, not yet a share: divide by the whole, 1.1²⁴",

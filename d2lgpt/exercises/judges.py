@@ -6,7 +6,10 @@ else it raises comes from the answer itself, and is reported as such.
 
 import math
 import numbers
+import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from itertools import permutations
 from typing import Any
 
@@ -64,7 +67,11 @@ def numbers_in_order(
             return "these are the numbers, but the statement asks for them in another order"
         if agree([-value for value in given], right):
             return "the sign is the other way round"
-        if agree([value / 100 for value in given], right):
+        in_hundreds = [
+            value / 100 if digits is not None and not same(value, wanted) else value
+            for digits, same, value, wanted in zip(each, close, given, right, strict=True)
+        ]
+        if agree(in_hundreds, right):
             return "that is in percent: give a fraction"
         pairs = enumerate(zip(close, given, right, strict=True))
         matching = [i for i, (same, g, r) in pairs if same(g, r)]
@@ -256,7 +263,9 @@ def to_number(answer) -> float:
     if isinstance(answer, (bool, np.bool_)):
         raise WrongForm("a truth value")
     if isinstance(answer, str):
-        text = answer.strip().replace(",", "").replace("_", "").replace(" ", "")
+        text = answer.strip().replace("−", "-")
+        if re.fullmatch(r"[+-]?\d{1,3}(?:[,_ ]\d{3})+(?:\.\d*)?", text):
+            text = re.sub("[,_ ]", "", text)
         try:
             value = int(text)
         except ValueError:
@@ -264,14 +273,18 @@ def to_number(answer) -> float:
                 value = float(text)
             except ValueError:
                 raise WrongForm(f"the text {short(answer)}") from None
-    elif isinstance(answer, numbers.Real):
-        value = answer
+    elif isinstance(answer, numbers.Integral):
+        value = int(answer)
+    elif isinstance(answer, (numbers.Real, Decimal)):
+        value = float(answer)
     elif hasattr(answer, "shape") and hasattr(answer, "item"):
         if math.prod(answer.shape) != 1:
             raise WrongForm(f"an array of shape {tuple(answer.shape)}")
         return to_number(answer.item())
     else:
         raise WrongForm(_kind(answer))
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        raise WrongForm("a whole number of more than 300 digits")
     if not math.isfinite(value):
         raise WrongForm(f"{value}, which is no finite number")
     return value
@@ -286,7 +299,8 @@ def to_truths(answer) -> list[bool]:
     """Several truth values from a list, a tuple or a one-dimensional array."""
     found = []
     for item in _items(answer):
-        value = item.item() if hasattr(item, "item") else item
+        one = hasattr(item, "item") and math.prod(getattr(item, "shape", (0,))) == 1
+        value = item.item() if one else item
         if not isinstance(value, bool):
             raise WrongForm(f"a list with {short(item)} in it")
         found.append(value)

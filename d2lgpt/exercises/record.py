@@ -22,7 +22,7 @@ def solved() -> list[str]:
     """The exercises that are solved, in the order in which they were; a damaged file has none."""
     try:
         ids = json.loads(path().read_text("utf-8"))["solved"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError):  # the last: no home, too deep
         return []
     return [id for id in ids if isinstance(id, str)] if isinstance(ids, list) else []
 
@@ -32,14 +32,17 @@ def note(id: str) -> str:
     ids = solved()
     if id in ids:
         return ""
-    file = path()
-    partial = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
+        file = path()
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps({"solved": [*ids, id]}) + "\n", "utf-8")
-        partial.replace(file)
-    except OSError as error:
-        return f" (It could not be remembered in {file}: {error.strerror}.)"
+        partial = file.with_name(f"{file.name}.{os.getpid()}.part")
+        try:
+            partial.write_text(json.dumps({"solved": [*ids, id]}) + "\n", "utf-8")
+            partial.replace(file)
+        finally:
+            partial.unlink(missing_ok=True)
+    except (OSError, RuntimeError) as error:
+        return f" (It could not be remembered: {error}.)"
     return ""
 
 
