@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import random
+import subprocess
 import sys
 import threading
 import warnings
@@ -173,6 +174,8 @@ def test_numbers_of_the_backends():
     assert check("12.1a", jnp.array(7_087_872))
     assert check("4.1", torch.tensor([2.0, 0.94]))
     assert check("1.3", jnp.array([True, False, False, False]))
+    assert check("12.1a", [torch.tensor([7_087_872])])
+    assert check("6.2", [torch.tensor([1, 0]), {0, 1, 2, 3}])
 
 
 @pytest.mark.parametrize(
@@ -181,6 +184,10 @@ def test_numbers_of_the_backends():
         ("12.1a", True, "a truth value"),
         ("12.1a", float("nan"), "nan, which is no finite number"),
         ("12.1a", "seven", "the text 'seven'"),
+        ("12.1a", int, "a class"),
+        ("1.4", int, "a class"),
+        ("2.2a", dict, "a class"),
+        ("1.1", [1], "1 number"),
         ("12.1a", object(), "an object"),
         ("1.1", [1, 2], "2 numbers"),
         ("1.1", 5, "an int"),
@@ -228,6 +235,52 @@ def raises(error):
         raise error
 
     return answer
+
+
+def test_a_missing_file_is_not_the_answers_fault():
+    error = FileNotFoundError("merges.txt was not found:\n- what to do")
+    assert str(check("1.4", raises(error))).endswith("A file is missing: merges.txt was not found.")
+
+
+FINDER = """
+import sys
+from importlib.machinery import PathFinder
+
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, *rest):
+        return None if name.split(".")[0] in {missing} else super().find_spec(name, *rest)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+from d2lgpt.exercises import check
+
+check("12.1a", 7_087_872)
+check("1.4", lambda a, b: set())
+check("2.2a", lambda x: x)
+check("3.2a", lambda x: x / (1 + 2.718281828 ** (-1.702 * x)))
+check("5.2", len)
+"""
+
+
+@pytest.mark.parametrize(
+    ("missing", "texts"),
+    [
+        ("torch", ["not what comes out", "right.", "the class ThreeRatesGPT"]),
+        ("jax flax", ["not what comes out", "right.", "the class ThreeRatesGPT"]),
+        ("flax", ["not what comes out", "right.", "the class ThreeRatesGPT"]),
+        ("torch jax flax", ["only where PyTorch or JAX is installed"] * 3),
+    ],
+)
+def test_without_a_framework(missing, texts, tmp_path):
+    code = FINDER.replace("{missing}", repr(missing.split()))
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = run.stdout.splitlines()
+    assert lines[:2] == [
+        "12.1a: right.",
+        "1.4: not yet: ids that both texts have are missing: compare sets, whatever the position.",
+    ]
+    for line, text in zip(lines[2:], texts, strict=True):
+        assert text in line
 
 
 class Unspeakable(Exception):

@@ -1,5 +1,7 @@
 """Chapter 3: the function quick_gelu with its numbers, and the shares of silent units."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -30,6 +32,37 @@ def test_the_right_answer(answer):
     assert check("3.2a", answer)
 
 
+class InAnObject:
+    def __call__(self, x):
+        return x * torch.sigmoid(1.702 * x)
+
+
+OTHER_FORMS = [
+    jax.jit(of_jax),
+    jax.vmap(of_jax),
+    partial(lambda factor, x: x * jax.nn.sigmoid(factor * x), 1.702),
+    InAnObject(),
+    InAnObject().__call__,
+    torch.no_grad()(of_torch),
+    lambda x: of_torch(x.double()),
+    lambda x: x.mul_(torch.sigmoid(1.702 * x)),
+    lambda x: np.asarray(x) * sigmoid(1.702 * np.asarray(x)),
+    lambda x: [[v * sigmoid(1.702 * v) for v in row] for row in x.tolist()],
+]
+
+
+@pytest.mark.parametrize("answer", OTHER_FORMS)
+def test_the_right_answer_in_another_form(answer):
+    assert check("3.2a", answer)
+
+
+def test_the_error_is_that_of_the_right_backend():
+    wrong = partial(lambda factor, x: jax.nn.sigmoyd(factor * x), 1.702)
+    assert "'jax.nn' has no attribute 'sigmoyd'" in str(check("3.2a", wrong))
+    wrong = jax.jit(lambda x: x * jax.nn.sigmoid(1.702 * x[:7, :, 0]))
+    assert "indices" in str(check("3.2a", wrong))
+
+
 def test_numbers_of_any_kind():
     assert check("3.2b", (np.float32(0.0203), torch.tensor(2.27), "43"))
 
@@ -45,6 +78,8 @@ MISTAKES = [
     (lambda x: x * sigmoid(1.701 * x), "is not x·σ(1.702·x)"),
     (lambda x: x * sigmoid(1.702 * x).mean(), "is not x·σ(1.702·x)"),
     (lambda x: (x * sigmoid(1.702 * x)).sum(), "an array of shape ()"),
+    (lambda x: x.zero_(), "is not x·σ(1.702·x)"),
+    (lambda x: of_torch(x.bfloat16()), "is not x·σ(1.702·x)"),
     (lambda x: float(x), "raised an error"),
     (lambda x: None, "an array of shape ()"),
 ]

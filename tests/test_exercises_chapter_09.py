@@ -109,6 +109,10 @@ TABLES = [
 ]
 
 
+def test_a_table_beyond_all_bounds():
+    assert "is no finite number" in str(check("9.1c", (np.full((3, 2), 1e300), np.full(2, 1e300))))
+
+
 @pytest.mark.parametrize(("answer", "text"), TABLES)
 def test_a_table_that_is_not_near(answer, text):
     verdict = check("9.1c", answer)
@@ -120,7 +124,7 @@ def test_a_table_that_is_not_near(answer, text):
     ("answer", "form"),
     [
         (sharp()[::-1], "the gain before the table"),
-        (sharp()[0], "a ndarray of another form"),
+        (sharp()[0], "an array of another form"),
         ((np.ones((4, 2)), np.ones(2)), "arrays of the shapes (4, 2) and (2,)"),
         ((np.ones((3, 2)), np.ones(3)), "arrays of the shapes (3, 2) and (3,)"),
         ((np.ones((3, 2)), [1, float("nan")]), "arrays with NaN or infinity in them"),

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from both import BACKENDS, to_numpy
 from flax import nnx
 
@@ -48,6 +49,7 @@ def test_what_the_mask_hides(backend):
     assert check("10.1a", found)
     assert check("10.1a", backend.array(found))
     assert check("10.1a", found.tolist())
+    assert check("10.1a", torch.tensor(found, dtype=torch.bfloat16, requires_grad=True))
     rejected("10.1a", [*found[1:], 0], "count positions from 0")
     rejected("10.1a", [0, *found[:-1]], "position 64 itself feels it too")
     found = changes_of(Unmasked(28, 16, 2, 1, **backend.rngs()), backend)
@@ -141,7 +143,7 @@ def test_samples_of_unmasked_models(sample):
             "his grey eyes sh",
             "reads much like English",
         ),
-        (100, "not a int"),
+        (100, "not an int"),
         (["the"], "not a list"),
     ],
 )
@@ -229,6 +231,14 @@ def test_baselines_of_something_else():
     rejected("10.2", [3.3322, 2.8280], "not 2 numbers")
 
 
+def test_baselines_of_tokens_that_a_dictionary_tells_apart():
+    def counted_one_by_one(ids, vocab_size):
+        third = baselines(ids, vocab_size)[2]
+        return math.log(vocab_size), math.log(len(ids)), third
+
+    rejected("10.2", counted_one_by_one, "`ids.tolist()`")
+
+
 # ---- 10.3 ----------------------------------------------------------------------------------------
 
 
@@ -244,7 +254,7 @@ def test_the_word(word):
         ("uniform", "know of itself"),
         ("trigram", "not the text 'trigram'"),
         ("unigram or bigram", "not the text"),
-        (2, "not a int"),
+        (2, "not an int"),
     ],
 )
 def test_another_word(word, text):

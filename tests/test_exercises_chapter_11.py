@@ -69,7 +69,9 @@ def test_recall_is_right():
         (of_the_book_without_its_last, "finds another fraction"),
         (set_recall, "comes twice in the text counts twice"),
         (fragile, "shorter than 20 characters"),
-        (lambda t, b: float("nan"), "expects a tuple"),
+        (lambda t, b: float("nan"), "recall returns nan, which is no finite number, and should"),
+        (lambda t, b: None, "recall returns a NoneType, and should return a fraction"),
+        (lambda t, b: recall(t, b) or [0], "recall returns a list"),
     ],
 )
 def test_another_recall(function, text):

@@ -7,6 +7,7 @@ the answer. Neither framework is imported before it is needed.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -28,7 +29,11 @@ class Backend:
 
     def numpy(self, array) -> np.ndarray:
         """An array of either backend, or anything that is like one, as a NumPy array."""
-        return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
+        if hasattr(array, "detach"):
+            array = array.detach().cpu()
+            if "bfloat16" in str(array.dtype):  # which NumPy does not have
+                array = array.float()
+        return np.asarray(array)
 
     def rngs(self, seed: int = 0) -> dict:
         """What the constructor of a module takes besides its settings: random streams in JAX."""
@@ -47,13 +52,14 @@ class Backend:
 
     def is_module(self, answer) -> bool:
         """Whether an answer is a module of this backend, or a class of them."""
-        base = import_module("torch.nn" if self is PYTORCH else "flax.nnx").Module
+        home = sys.modules.get("torch.nn" if self is PYTORCH else "flax.nnx")
         kind = answer if isinstance(answer, type) else type(answer)
-        return issubclass(kind, base)
+        return home is not None and issubclass(kind, home.Module)
 
 
 def _torch_array(values):
-    return import_module("torch").as_tensor(np.asarray(values))
+    # A copy: an answer that writes into its input does not write into the judge's.
+    return import_module("torch").as_tensor(np.array(values))
 
 
 def _jax_array(values):
@@ -75,10 +81,30 @@ def candidates(answer) -> list[Backend]:
     mine = [backend for backend in loaded if backend.is_module(answer)]
     if mine:
         return mine
-    names = {
-        getattr(value, "__name__", "").partition(".")[0]
-        for value in getattr(answer, "__globals__", {}).values()
-        if type(value) is type(sys)
-    }
+    names = _modules(_plain_function(answer))
     named = [backend for backend in loaded if backend.framework in names]
     return named or installed
+
+
+def _modules(function) -> set[str]:
+    """The parts of the names of the modules that a function uses, or else that it could use."""
+    modules = {
+        name: getattr(value, "__name__", "").split(".")
+        for name, value in getattr(function, "__globals__", {}).items()
+        if type(value) is type(sys)
+    }
+    code = getattr(function, "__code__", None)
+    used = [modules[name] for name in modules if code and name in code.co_names]
+    return {part for parts in used or modules.values() for part in parts}
+
+
+def _plain_function(answer):
+    """The function inside a partial one, a decorated one, or an object that can be called."""
+    for _ in range(9):
+        if hasattr(answer, "__globals__"):
+            break
+        if isinstance(answer, partial):
+            answer = answer.func
+        else:
+            answer = getattr(answer, "__wrapped__", None) or type(answer).__call__
+    return answer

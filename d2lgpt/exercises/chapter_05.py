@@ -226,7 +226,7 @@ EXERCISES = (
         "5.2",
         "Three dropout rates",
         "the class ThreeRatesGPT, of either backend",
-        tried(_try_three_rates),
+        tried(_try_three_rates, classes=True),
         (
             "Three classes make a dropout layer: which entry of `cfg` should each of them read?",
             "`MultiHeadAttention` gets its rate as an argument: it can stay as it is.",

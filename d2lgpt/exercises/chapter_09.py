@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from d2lgpt.exercises.backends import Backend
+from d2lgpt.exercises.backends import PYTORCH, Backend
 from d2lgpt.exercises.desk import Exercise
-from d2lgpt.exercises.judges import WrongForm, measured, numbers_in_order, tried
+from d2lgpt.exercises.judges import WrongForm, kind_of, measured, numbers_in_order, tried
 
 EPS = 1e-6  # of GPT's RMS normalization
 
@@ -84,7 +84,7 @@ def _judge_factors(table, gain, s, M) -> str | None:
 def _judge_table(answer) -> str | None:
     """Whether a table and a gain bring the loss on ijkijk... below 0.24 nats."""
     if not isinstance(answer, (tuple, list)) or len(answer) != 2:
-        raise WrongForm(f"a {type(answer).__name__} of another form")
+        raise WrongForm(f"{kind_of(answer)} of another form")
     table, gain = (_array(part) for part in answer)
     if table.ndim == 1 and gain.ndim == 2:
         raise WrongForm("the gain before the table")
@@ -97,6 +97,8 @@ def _judge_table(answer) -> str | None:
         return None
     if _cyclic_loss(_logits(table, gain)[::-1, ::-1]) < 0.24:
         return "this predicts kjikji…: the successor of row 0 is row 1, that of row 2 is row 0"
+    if not math.isfinite(loss):
+        return "these numbers are so large that the loss is no finite number"
     found = f"the loss is {loss:.3f} nats"
     if (gain >= 0).all():
         return f"{found}: with gains all positive, the token of the largest M_ii prefers itself"
@@ -106,9 +108,8 @@ def _judge_table(answer) -> str | None:
 
 
 def _array(part) -> np.ndarray:
-    part = part.detach().cpu() if hasattr(part, "detach") else part
     try:
-        return np.asarray(part, dtype=np.float64)
+        return np.asarray(PYTORCH.numpy(part), dtype=np.float64)
     except (TypeError, ValueError):
         raise WrongForm(f"a pair with a {type(part).__name__} in it") from None
 

@@ -11,6 +11,8 @@ from d2lgpt.exercises.backends import Backend
 from d2lgpt.exercises.desk import Exercise
 from d2lgpt.exercises.judges import (
     WrongForm,
+    counted,
+    kind_of,
     measured,
     numbers_in_order,
     to_number,
@@ -26,10 +28,9 @@ BLOCKS = 6  # in the normalization experiment, in either budget
 
 def _judge_changes(answer) -> str | None:
     """Whether the changes of the logits are those of a causal model."""
-    array = answer.detach().cpu() if hasattr(answer, "detach") else answer
-    changes = np.array(to_numbers(np.asarray(array) if hasattr(array, "shape") else array))
+    changes = np.array(to_numbers(answer), float)
     if len(changes) != T:
-        raise WrongForm(f"{len(changes)} numbers")
+        raise WrongForm(counted(len(changes), "number"))
     where = np.flatnonzero(changes)
     if (changes < 0).any():
         return "a largest absolute change is not negative"
@@ -70,7 +71,7 @@ def _letters(text: str) -> np.ndarray:
 def _judge_sample(answer) -> str | None:
     """Whether a text may be a sample of the unmasked model: anything but English."""
     if not isinstance(answer, str):
-        raise WrongForm(f"a {type(answer).__name__}")
+        raise WrongForm(kind_of(answer))
     prompt = "the time traveller "
     text = answer.replace("<unk>", " ")
     text = text.removeprefix(prompt) if len(text) > 100 else text
@@ -161,6 +162,11 @@ def _judge_baselines(got: np.ndarray, ids: np.ndarray, V: int) -> str | None:
             return "the uniform predictor has all vocab_size tokens, also those that do not occur"
         return "the loss of the uniform predictor depends on vocab_size alone"
     if not near(got[1], wanted[1]):
+        if near(got[1], math.log(n)):
+            return (
+                "unigram: each token counts as one of its own; a dictionary or a `Counter` needs "
+                "plain numbers, `ids.tolist()`"
+            )
         return "the unigram loss is not the entropy of all frequencies of ids"
     mistakes = [
         (joint, "that is the entropy of pairs: take off that of the first of the two"),
@@ -181,7 +187,7 @@ def _judge_baselines(got: np.ndarray, ids: np.ndarray, V: int) -> str | None:
 
 def _judge_word(answer) -> str | None:
     if not isinstance(answer, str):
-        raise WrongForm(f"a {type(answer).__name__}")
+        raise WrongForm(kind_of(answer))
     named = [word for word in ("uniform", "unigram", "bigram") if word in answer.lower()]
     if len(named) != 1:
         raise WrongForm(f"the text {answer[:40]!r}")
@@ -201,7 +207,7 @@ def _judge_word(answer) -> str | None:
 def _judge_plateau(answer) -> str | None:
     """Whether a divergence and two lists of token spreads are those of a collapsed model."""
     if not isinstance(answer, (tuple, list)) or len(answer) != 3:
-        raise WrongForm(f"a {type(answer).__name__} of another form")
+        raise WrongForm(f"{kind_of(answer)} of another form")
     divergence = to_number(answer[0])
     trained, fresh = (np.array(to_numbers(part)) for part in answer[1:])
     for spreads in (trained, fresh):

@@ -114,10 +114,14 @@ def _judge_recall(answer) -> str | None:
     if len(answer) != 3:
         raise WrongForm(f"{len(answer)} things")
     recall, *fractions = answer
-    if not callable(recall):
+    if not callable(recall) or isinstance(recall, type):
         raise WrongForm("a tuple that begins with something else than a function")
     fractions = [to_number(fraction) for fraction in fractions]
-    return _recall_problem(recall) or _TWO_FRACTIONS(fractions)
+    try:
+        problem = _recall_problem(recall)
+    except WrongForm as form:
+        problem = f"recall returns {form}, and should return a fraction"
+    return problem or _TWO_FRACTIONS(fractions)
 
 
 _EARLY = measured(

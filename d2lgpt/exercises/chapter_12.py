@@ -11,6 +11,7 @@ from d2lgpt.exercises import gpt2_reference
 from d2lgpt.exercises.desk import Exercise
 from d2lgpt.exercises.judges import (
     WrongForm,
+    counted,
     measured,
     number_first,
     numbers_in_order,
@@ -162,7 +163,7 @@ def _near(given: float, right: float) -> bool:
 def _judge_mistakes(answer) -> str | None:
     given = to_numbers(list(answer.values()) if isinstance(answer, dict) else answer)
     if len(given) != 3:
-        raise WrongForm(f"{len(given)} numbers")
+        raise WrongForm(counted(len(given), "number"))
     ids = gpt2_tokenizer().encode(SENTENCE)
     mistakes = ((None, "rms"), (_turned, "layer"), (_exchanged, "layer"))
     right = [gpt2_reference.perplexity(ids, *mistake) for mistake in mistakes]
@@ -233,7 +234,7 @@ def _diagonals(cosines: np.ndarray, first: int, last: int) -> tuple[float, float
 def _judge_diagonals(answer) -> str | None:
     given = to_numbers(answer)
     if len(given) != 2:
-        raise WrongForm(f"{len(given)} numbers")
+        raise WrongForm(counted(len(given), "number"))
     table = gpt2_reference.positions()
     unit = table / np.linalg.norm(table, axis=1, keepdims=True)
     centred = table - table.mean(axis=0)

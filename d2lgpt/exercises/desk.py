@@ -78,6 +78,9 @@ def check(id: str, answer=None) -> Verdict:
         return Verdict(False, f"{exercise.id}: not yet. The answer ran for over {SECONDS} seconds.")
     except KeyboardInterrupt:
         raise
+    except FileNotFoundError as error:  # the answer's, or one that the judge needs
+        what = _in_words(error).removeprefix("FileNotFoundError: ").rstrip(":.")
+        return Verdict(False, f"{exercise.id}: not yet. A file is missing: {what}.")
     except BaseException as error:  # SystemExit and GeneratorExit do not end the notebook either
         what = _in_words(error)
         return Verdict(False, f"{exercise.id}: not yet. Your answer raised an error, {what}")

@@ -55,9 +55,9 @@ def numbers_in_order(
         return all(same(g, o) for same, g, o in zip(close, given, others, strict=True))
 
     def judge(answer) -> str | None:
-        given = [to_number(answer)] if len(right) == 1 else to_numbers(answer)
+        given = [_the_one(answer)] if len(right) == 1 else to_numbers(answer)
         if len(given) != len(right):
-            raise WrongForm(f"{len(given)} numbers")
+            raise WrongForm(counted(len(given), "number"))
         if agree(given, right):
             return None
         for candidate, hint in wrong.items():
@@ -91,8 +91,10 @@ def number_first(right: Iterable[float], *, wrong: Mapping[float, str]) -> Judge
     rest = numbers_in_order(right, wrong={})
 
     def judge(answer) -> str | None:
-        several = len(answer) if isinstance(answer, (list, tuple)) else getattr(answer, "shape", ())
-        if several in ((), (1,)):
+        shape = (len(answer),) if isinstance(answer, (list, tuple)) else None
+        if shape is None:
+            shape = getattr(answer, "shape", ())
+        if shape in ((), (1,)):
             return first(answer)
         problem = rest(answer)
         return problem and (first(_items(answer)[0]) or problem)
@@ -108,7 +110,7 @@ def truths(right: Iterable[bool], *, wrong: Mapping[tuple[bool, ...], str]) -> J
     def judge(answer) -> str | None:
         given = to_truths(answer)
         if len(given) != len(right):
-            raise WrongForm(f"{len(given)} truth values")
+            raise WrongForm(counted(len(given), "truth value"))
         if given == right:
             return None
         for candidate, hint in wrong.items():
@@ -127,13 +129,13 @@ def truth_lists(
 ) -> Judge:
     """Two lists, of truth values or (`kind="positions"`) of whole numbers."""
     right = [list(part) for part in right]
-    read = to_truths if kind == "truth values" else to_numbers
+    read = to_truths if kind == "truth values" else lambda part: sorted(to_numbers(part))
 
     def judge(answer) -> str | None:
         if hasattr(answer, "tolist"):
             answer = answer.tolist()
         if not isinstance(answer, (list, tuple)) or len(answer) != len(right):
-            raise WrongForm(f"{_kind(answer)} of another form")
+            raise WrongForm(f"{kind_of(answer)} of another form")
         given = [read(list(part) if isinstance(part, set | range) else part) for part in answer]
         if given == right:
             return None
@@ -156,7 +158,7 @@ def table(
 
     def judge(answer) -> str | None:
         if not isinstance(answer, Mapping):
-            raise WrongForm(_kind(answer))
+            raise WrongForm(kind_of(answer))
         if set(answer) != set(right):
             raise WrongForm(f"a dictionary with the keys {short(list(answer))}")
         given = {name: tuple(to_numbers(answer[name])) for name in right}
@@ -184,8 +186,8 @@ def function(
     """
 
     def judge(answer) -> str | None:
-        if not callable(answer):
-            raise WrongForm(_kind(answer))
+        if not callable(answer) or isinstance(answer, type):
+            raise WrongForm(kind_of(answer))
         for arguments in inputs(np.random.default_rng()):
             wanted = reference(*arguments)
             got = answer(*arguments)
@@ -200,16 +202,18 @@ def function(
     return judge
 
 
-def tried(trial: Callable[[Any, Backend, np.random.Generator], str | None]) -> Judge:
-    """A function or a class of either backend, tried on fresh random inputs.
+def tried(
+    trial: Callable[[Any, Backend, np.random.Generator], str | None], *, classes: bool = False
+) -> Judge:
+    """A function of either backend (or, if so told, a class), tried on fresh random inputs.
 
     `trial(answer, backend, rng)` goes from the shape to the mechanism to the full reference, and
     returns the hint for the first thing that fails. An answer is right if it is in one backend.
     """
 
     def judge(answer) -> str | None:
-        if not callable(answer):
-            raise WrongForm(_kind(answer))
+        if not callable(answer) or (isinstance(answer, type) and not classes):
+            raise WrongForm(kind_of(answer))
         problems, errors = [], []
         for backend in candidates(answer):
             try:
@@ -222,7 +226,9 @@ def tried(trial: Callable[[Any, Backend, np.random.Generator], str | None]) -> J
             problems.append(problem)
         if problems:
             return problems[0]
-        raise errors[0]
+        if errors:
+            raise errors[0]
+        return "a function can be tried only where PyTorch or JAX is installed"
 
     return judge
 
@@ -235,9 +241,9 @@ def measured(count: int, *rules: tuple[Callable[..., bool], str]) -> Judge:
     """
 
     def judge(answer) -> str | None:
-        given = [to_number(answer)] if count == 1 else to_numbers(answer)
+        given = [_the_one(answer)] if count == 1 else to_numbers(answer)
         if len(given) != count:
-            raise WrongForm(f"{len(given)} numbers")
+            raise WrongForm(counted(len(given), "number"))
         return next((hint for holds, hint in rules if not holds(*given)), None)
 
     judge.rules = rules
@@ -282,12 +288,18 @@ def to_number(answer) -> float:
             raise WrongForm(f"an array of shape {tuple(answer.shape)}")
         return to_number(answer.item())
     else:
-        raise WrongForm(_kind(answer))
+        raise WrongForm(kind_of(answer))
     if isinstance(value, int) and abs(value) > sys.float_info.max:
         raise WrongForm("a whole number of more than 300 digits")
     if not math.isfinite(value):
         raise WrongForm(f"{value}, which is no finite number")
     return value
+
+
+def _the_one(answer) -> float:
+    """A number, or the only number of a list."""
+    alone = isinstance(answer, (list, tuple)) and len(answer) == 1
+    return to_number(answer[0] if alone else answer)
 
 
 def to_numbers(answer) -> list[float]:
@@ -314,10 +326,20 @@ def _items(answer) -> list:
         return answer.tolist()
     if isinstance(answer, (list, tuple)):
         return list(answer)
-    raise WrongForm(_kind(answer))
+    raise WrongForm(kind_of(answer))
 
 
-def _kind(value) -> str:
+def counted(count: int, thing: str) -> str:
+    """So many things, with an s if there are several."""
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
+def kind_of(value) -> str:
+    """What a value is, with its article; a class is a class."""
+    if isinstance(value, type):
+        return "a class"
+    if isinstance(value, np.ndarray):
+        return "an array"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
