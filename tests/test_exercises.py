@@ -145,6 +145,12 @@ def test_a_comma_is_no_decimal_point_and_a_blank_no_glue():
     assert check("9.2", ["0", "1,024", "−1,280"])  # with the minus sign of the page
 
 
+@pytest.mark.parametrize("id", ["1.1", "2.1", "2.2b", "6.2", "7.1", "8.4", "10.1a", "12.3a"])
+@pytest.mark.parametrize("shape", [(10**11,), (2, 10**11), (3, 10**11)])
+def test_an_array_too_large_for_a_list(id, shape):
+    assert "this exercise expects" in str(check(id, np.broadcast_to(np.float32(1), shape)))
+
+
 def test_one_number_in_percent():
     assert "percent" in str(check("12.1b", [787_200, 4_730_624, 31.65, 0.15]))
     assert "percent" in str(check("3.3", [50.1, 1.3]))
@@ -441,6 +447,7 @@ def test_a_place_that_cannot_be_written_costs_a_remark(place, monkeypatch, tmp_p
     assert text.startswith("2.1: right. (It could not be remembered: ")
     assert [*tmp_path.iterdir()] == [tmp_path / "folder"]
     progress()
+    clear_progress()
 
 
 def test_a_crash_in_the_middle_of_a_write_loses_nothing(monkeypatch):

@@ -62,6 +62,11 @@ def test_the_error_is_that_of_the_right_backend():
     wrong = jax.jit(lambda x: x * jax.nn.sigmoid(1.702 * x[:7, :, 0]))
     assert "indices" in str(check("3.2a", wrong))
 
+    def of_others(x):  # of which the names in the function do not tell
+        return of_jax(x)[0, 0, 0]
+
+    assert "indices" in str(check("3.2a", jax.jit(of_others)))
+
 
 def test_numbers_of_any_kind():
     assert check("3.2b", (np.float32(0.0203), torch.tensor(2.27), "43"))

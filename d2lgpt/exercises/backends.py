@@ -81,6 +81,8 @@ def candidates(answer) -> list[Backend]:
     mine = [backend for backend in loaded if backend.is_module(answer)]
     if mine:
         return mine
+    if type(answer).__module__.startswith(("jax", "flax")):  # compiled, or mapped
+        return [JAX]
     names = _modules(_plain_function(answer))
     named = [backend for backend in loaded if backend.framework in names]
     return named or installed

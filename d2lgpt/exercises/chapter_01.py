@@ -92,13 +92,16 @@ EXERCISES = (
                 ),
             },
         ),
-        ("Compare the two outputs position by position: (a != b).any over the vocabulary.",),
+        ("Compare the two outputs position by position: `(a != b).any` over the vocabulary.",),
     ),
     Exercise(
         "1.4",
         "Spaces and capitals",
         "the function same_tokens(a, b)",
         function(_same_tokens, _pairs_of_texts, _hint_on_tokens),
-        ("`gpt2_tokenizer().encode` gives a list; `set(...) & set(...)` is what two sets share.",),
+        (
+            "Token ids are what `encode` of `gpt2_tokenizer()` gives.",
+            "Neither place nor number counts, only which ids occur: Python has a type for that.",
+        ),
     ),
 )

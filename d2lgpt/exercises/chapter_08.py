@@ -10,7 +10,7 @@ import numpy as np
 
 from d2lgpt.exercises.backends import PYTORCH, Backend
 from d2lgpt.exercises.desk import Exercise
-from d2lgpt.exercises.judges import WrongForm, number, numbers_in_order, to_numbers, tried
+from d2lgpt.exercises.judges import WrongForm, listed, number, numbers_in_order, to_numbers, tried
 from d2lgpt.exercises.sizes import TABLE
 
 # ---- 8.2 Stop at a token ------------------------------------------------------------------------
@@ -294,8 +294,7 @@ def _token_lists(right: Sequence[tuple], wrong: dict[tuple, str]) -> Callable[[A
     right = [list(tokens) for tokens in right]
 
     def judge(answer) -> str | None:
-        if hasattr(answer, "tolist"):
-            answer = answer.tolist()
+        answer = listed(answer)
         if not isinstance(answer, (list, tuple)):
             raise WrongForm(f"something of type {type(answer).__name__}")
         if len(answer) != len(right):
@@ -329,8 +328,7 @@ def _token_lists(right: Sequence[tuple], wrong: dict[tuple, str]) -> Callable[[A
 
 def _tokens(answer) -> list:
     """A list of tokens; of a batch of one, its only row."""
-    if hasattr(answer, "tolist"):
-        answer = answer.tolist()
+    answer = listed(answer)
     if (
         isinstance(answer, (list, tuple))
         and len(answer) == 1

@@ -115,7 +115,10 @@ def progress() -> None:
 
 def clear_progress() -> None:
     """Forget which exercises are solved."""
-    record.clear()
+    try:
+        record.clear()
+    except (OSError, RuntimeError) as error:
+        print(f"It could not be forgotten: {error}.")
 
 
 def exercises() -> dict[str, Exercise]:

@@ -132,8 +132,7 @@ def truth_lists(
     read = to_truths if kind == "truth values" else lambda part: sorted(to_numbers(part))
 
     def judge(answer) -> str | None:
-        if hasattr(answer, "tolist"):
-            answer = answer.tolist()
+        answer = listed(answer)
         if not isinstance(answer, (list, tuple)) or len(answer) != len(right):
             raise WrongForm(f"{kind_of(answer)} of another form")
         given = [read(list(part) if isinstance(part, set | range) else part) for part in answer]
@@ -323,10 +322,19 @@ def _items(answer) -> list:
     if hasattr(answer, "tolist") and hasattr(answer, "shape"):
         if len(answer.shape) != 1:
             raise WrongForm(f"an array of shape {tuple(answer.shape)}")
-        return answer.tolist()
+        return listed(answer)
     if isinstance(answer, (list, tuple)):
         return list(answer)
     raise WrongForm(kind_of(answer))
+
+
+def listed(answer):
+    """An array as a list, unless it is one of those that fill the memory as lists."""
+    if not hasattr(answer, "tolist"):
+        return answer
+    if math.prod(getattr(answer, "shape", ())) > 100_000:
+        raise WrongForm(f"an array of shape {tuple(answer.shape)}")
+    return answer.tolist()
 
 
 def counted(count: int, thing: str) -> str:
