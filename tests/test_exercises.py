@@ -315,6 +315,7 @@ def test_a_screen_without_all_letters_shows_what_it_can(monkeypatch):
     screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", screen)
     assert not check("12.1a", "τ")
+    hint("4.1")
     screen.seek(0)
     assert "not the text '\\u03c4'." in screen.read()
 

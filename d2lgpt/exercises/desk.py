@@ -38,8 +38,7 @@ class Verdict:
     text: str
 
     def __post_init__(self) -> None:
-        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-        print(self.text.encode(encoding, "backslashreplace").decode(encoding))
+        _say(self.text)
 
     def _ipython_display_(self) -> None:
         """Nothing: a notebook has printed it already."""
@@ -100,7 +99,7 @@ def hint(id: str, number: int = 1) -> None:
         print(f"{exercise.id} has {len(exercise.hints)} hint{'s' * (len(exercise.hints) != 1)}.")
     else:
         more = f' (next: hint("{exercise.id}", {number + 1}))' * (number < len(exercise.hints))
-        print(exercise.hints[number - 1] + more)
+        _say(exercise.hints[number - 1] + more)
 
 
 def progress() -> None:
@@ -125,6 +124,12 @@ def exercises() -> dict[str, Exercise]:
     """All exercises and parts that can be checked, by id, in the order of the book."""
     chapters = (import_module(f"d2lgpt.exercises.chapter_{n:02d}") for n in range(1, 13))
     return {exercise.id: exercise for chapter in chapters for exercise in chapter.EXERCISES}
+
+
+def _say(text: str) -> None:
+    """Print a text, also where the screen has not all of its letters."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _known(id) -> str:
