@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import random
 import subprocess
 import sys
@@ -449,6 +450,16 @@ def test_a_place_that_cannot_be_written_costs_a_remark(place, monkeypatch, tmp_p
     assert [*tmp_path.iterdir()] == [tmp_path / "folder"]
     progress()
     clear_progress()
+
+
+def test_what_is_no_file_is_neither_read_nor_replaced(monkeypatch, tmp_path):
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("this system has no such files")
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setenv("D2LGPT_PROGRESS", str(tmp_path / "pipe"))
+    assert str(check("2.1", 0.00183)).endswith("pipe is no file.)")
+    clear_progress()
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_crash_in_the_middle_of_a_write_loses_nothing(monkeypatch):

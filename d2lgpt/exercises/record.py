@@ -21,6 +21,8 @@ def path() -> Path:
 def solved() -> list[str]:
     """The exercises that are solved, in the order in which they were; a damaged file has none."""
     try:
+        if not path().is_file():  # a device may have no end
+            return []
         ids = json.loads(path().read_text("utf-8"))["solved"]
     except (OSError, ValueError, KeyError, TypeError, RuntimeError):  # the last: no home, too deep
         return []
@@ -34,6 +36,8 @@ def note(id: str) -> str:
         return ""
     try:
         file = path()
+        if file.exists() and not file.is_file():
+            return f" (It could not be remembered: {file} is no file.)"
         file.parent.mkdir(parents=True, exist_ok=True)
         partial = file.with_name(f"{file.name}.{os.getpid()}.part")
         try:
@@ -48,4 +52,5 @@ def note(id: str) -> str:
 
 def clear() -> None:
     """Forget everything."""
-    path().unlink(missing_ok=True)
+    if path().is_file():
+        path().unlink(missing_ok=True)
