@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("jupytext")
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "book/_scripts"))
 
@@ -25,7 +26,22 @@ from d2lgpt.exercises import check, desk
 MOST = 40  # mutants of one function; of more, every second or third is taken
 
 # (exercise, backend) → what is accepted, and why it is no mistake.
-ACCEPTED: dict[tuple[str, str], dict[str, str]] = {}
+ACCEPTED: dict[tuple[str, str], dict[str, str]] = {
+    ("8.2", "pytorch"): {"'-1', way 0": "of two axes, 1 is the last"},
+    ("8.2", "jax"): {
+        "'min(context_size, buffer.shape[1])', way 0": "the smaller one, in any order",
+        "'t - 1 - start', way 1": "JAX takes the last place for one that is beyond it",
+        "'0', way 1": "the last row of a batch of one is the first",
+    },
+    ("11.1a", ""): {"'20', way 0": "a window more at the end is empty or known"},
+    ("11.3a", "pytorch"): {
+        "'True', way 0": "which of two equal tokens comes first may differ",
+        "'torch.zeros_like(probas)', way 1": "every place is written, whatever was there",
+    },
+    ("11.3a", "jax"): {
+        "'jnp.zeros_like(probas)', way 1": "every place is written, whatever was there",
+    },
+}
 
 TALLY: dict[tuple[str, str], tuple[int, int]] = {}  # (accepted, made)
 
@@ -145,7 +161,7 @@ def handed_in(source: str, name: str):
     """What a solution's cell defines; linecache knows no source of it, and need not."""
     names: dict = {"__name__": "solution"}
     exec(compile(source, "solution", "exec"), names)
-    return names[name]
+    return (names[name], 0.1, 0.0) if name == "recall" else names[name]  # with two measurements
 
 
 @pytest.fixture(autouse=True)

@@ -89,7 +89,7 @@ EXERCISES = (
         ),
         (
             "By the product rule the slope is Φ(x) + x·φ(x).",
-            "Its derivative is φ(x)·(2 − x²).",
+            "Differentiate once more, with φ′ from the statement: where does the sign change?",
         ),
     ),
     Exercise(

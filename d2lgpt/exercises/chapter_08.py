@@ -367,8 +367,8 @@ EXERCISES = (
             "has to be asked after each token, and where in the loop?",
             "The new token is an array of shape (1, 1); compared with `stop_id` it is a condition. "
             "Ask after you have appended it, and ask it alone, not the whole text.",
-            "To compile it in JAX: `jax.lax.while_loop` is the loop with a condition. Its buffer "
-            "has a fixed length, so let it return how much of it is filled, and cut outside.",
+            "To compile only once in JAX: fill a buffer, compile the function that writes one "
+            "token into it, and let Python's loop stop. Cut off what is not filled.",
         ),
     ),
     Exercise(

@@ -141,7 +141,7 @@ EXERCISES = (
             [0.231049, 0],
             digits=3,
             wrong={
-                (0.333333, 0): "that is the bound in bits: a nat is a bit times ln 2",
+                (0.333333, 0): "that is the bound in bits: multiply by ln 2 to have nats",
                 (0.693147, 0): "one context of three pays ln 2: the mean is over all three",
                 (0.231049, 0.231049): (
                     "an untied head has a vector of its own for each token, and no sum to respect"

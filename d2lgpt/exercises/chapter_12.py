@@ -386,7 +386,7 @@ EXERCISES = (
     Exercise(
         "12.1a",
         "Parameter census: a block, and GPT-2",
-        "the parameters of one block of GPT-2 (or these and those of the whole model)",
+        "two whole numbers: the parameters of one block, and of the whole model",
         number_first(
             [BLOCK, GPT2],
             wrong={
