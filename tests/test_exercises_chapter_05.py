@@ -188,7 +188,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "text"), MISTAKES, ids=str)
+@pytest.mark.parametrize(("changes", "text"), MISTAKES, ids=[text for _, text in MISTAKES])
 def test_a_mistake_in_the_class(changes, text):
     verdict = check("5.2", three_rates_in_torch(**changes))
     assert not verdict
