@@ -223,7 +223,10 @@ def third(f):
     ],
 )
 def test_a_mistake_in_baselines(answer, text):
-    rejected("10.2", answer, text)
+    """On one random text in many, two mistakes come to the same number: look at three texts."""
+    verdicts = [check("10.2", answer) for _ in range(3)]
+    assert not any(verdicts)
+    assert any(text in str(verdict) for verdict in verdicts)
 
 
 def test_baselines_of_something_else():

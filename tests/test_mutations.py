@@ -33,13 +33,23 @@ ACCEPTED: dict[tuple[str, str], dict[str, str]] = {
         "'t - 1 - start', way 1": "JAX takes the last place for one that is beyond it",
         "'0', way 1": "the last row of a batch of one is the first",
     },
-    ("11.1a", ""): {"'20', way 0": "a window more at the end is empty or known"},
+    ("11.1a", ""): {
+        "'20', way 0": "`i + 20` the other way round is the same sum",
+        "'i + 20', way 0": "the same",
+        "'0.0', way 0": "twice nothing is nothing",
+    },
     ("11.3a", "pytorch"): {
         "'True', way 0": "which of two equal tokens comes first may differ",
         "'torch.zeros_like(probas)', way 1": "every place is written, whatever was there",
+        "'top_p >= 1', way 0": "only for p = 1 itself, and only by rounding",
+        "'1', way 0": "no p is above 1",
+        "'(before < top_p) | (top_p >= 1)', way 1": "for p = 1 they differ by rounding alone",
     },
     ("11.3a", "jax"): {
         "'jnp.zeros_like(probas)', way 1": "every place is written, whatever was there",
+        "'top_p >= 1', way 0": "only for p = 1 itself, and only by rounding",
+        "'1', way 0": "no p is above 1",
+        "'(before < top_p) | (top_p >= 1)', way 1": "for p = 1 they differ by rounding alone",
     },
 }
 
