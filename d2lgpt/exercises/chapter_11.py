@@ -335,9 +335,10 @@ def _trial_nucleus(nucleus, backend, rng) -> str | None:
         for equal in (np.full(8, 1 / 8, np.float32), np.array([0, 0.25, 0.5, 0.25, 0], np.float32)):
             if problem := _row_problem(run(equal, 0.6), equal, 0.6):
                 return f"where tokens are equally probable, {problem}"
-        for shape in ((4, 9), (2, 3, 9)):  # each row has a nucleus of its own
+        # Each row has a nucleus of its own; with p = 1 it has all tokens, whatever was drawn.
+        for shape, whole in (((4, 9), False), ((2, 3, 9), False), ((2, 3, 9), True)):
             probas = drawn(*shape)
-            top_p = clear(probas, 0.5, 0.8)
+            top_p = 1 if whole else clear(probas, 0.5, 0.8)
             got = run(probas, top_p)
             if problem := another_shape(got, probas):
                 return problem
