@@ -80,6 +80,17 @@ def test_front_page_shows_the_package(soup, tab, monkeypatch, capsys):
     assert shown == pytest.approx(computed, abs=1e-6)
 
 
+def test_front_page_offers_three_ways(soup):
+    """Read, run, answer: the first thing after the first paragraph, and each leads there."""
+    cards = soup(TOC["root"]).select(".three-ways .sd-card")
+    ways = {card.select_one(".sd-card-title").get_text(): card.a["href"] for card in cards}
+    assert ways == {
+        "Read": f"../{CHAPTERS[0]}.html",
+        "Run": colab_link(CHAPTERS[0]),
+        "Answer": "exercises.html",
+    }
+
+
 # --- Chapters -------------------------------------------------------------------------------------
 
 
@@ -119,13 +130,15 @@ def test_chapter_shows_every_cell_and_no_magic(soup, chapter):
         assert f"%%{backend}" not in page.get_text()
 
 
+def colab_link(chapter):
+    repository = CONFIG["repository"]["url"].removeprefix("https://github.com/")
+    return f"https://colab.research.google.com/github/{repository}/blob/main/{chapter}.ipynb"
+
+
 @pytest.mark.parametrize("chapter", NOTEBOOKS)
 def test_chapter_opens_in_colab(soup, chapter):
     links = [a["href"] for a in soup(chapter).select('a[href*="colab.research.google.com"]')]
-    repository = CONFIG["repository"]["url"].removeprefix("https://github.com/")
-    assert set(links) == {
-        f"https://colab.research.google.com/github/{repository}/blob/main/{chapter}.ipynb"
-    }
+    assert set(links) == {colab_link(chapter)}
     assert (ROOT / f"{chapter}.ipynb").is_file()
 
 

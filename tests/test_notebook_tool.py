@@ -259,6 +259,11 @@ def generate(self, x):
     )
 
 
+def test_a_method_can_be_added_to_a_class_of_the_notebook(folder):
+    added = listing_of(folder, "gpt.Model.generate", to="Model")
+    assert added.startswith("@d2l.add_to_class(Model)\n# Why")
+
+
 def test_a_method_that_cannot_be_left_out_is_named(folder, capsys):
     (folder / "01.md").write_text(CHAPTER.replace(":listing:", ":without: generate\n:listing:"))
     assert tool(folder, "listings") == 1

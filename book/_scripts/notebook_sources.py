@@ -60,15 +60,18 @@ def listing(cell: NotebookNode) -> str:
     folder = PACKAGE / BACKENDS[tag] if tag else PACKAGE
     without = cell.metadata.get("without", "").split()
     names = cell.metadata.get("listing", "").split()
-    parts = [package_text(folder, name, without) for name in names]
+    parts = [package_text(folder, name, without, cell.metadata.get("to")) for name in names]
     return (f"%%{tag}\n" if tag else "") + "\n\n\n".join(parts)
 
 
-def package_text(folder: Path, name: str, without: list[str] | None = None) -> str:
+def package_text(
+    folder: Path, name: str, without: list[str] | None = None, to: str | None = None
+) -> str:
     """The text of ``module.Name`` in a package, its docstrings cut to their first line.
 
-    Methods named in ``without`` are left out. ``module.Class.method`` is written as a function
-    that a notebook adds to the class.
+    What ``without`` names is left out of a class. ``module.Class.method``, or a class inside a
+    class, is written as something that a notebook adds to the class: the package's, or the one
+    that the notebook has defined as ``to``.
     """
     path, *wanted = find(folder, name)
     text = path.read_text(encoding="utf-8")
@@ -97,7 +100,7 @@ def package_text(folder: Path, name: str, without: list[str] | None = None) -> s
     kept = [one for one in lines[first_line(found, lines) : found.end_lineno] if one is not None]
     if len(wanted) == 1:
         return "\n".join(kept)
-    add = f"@d2l.add_to_class(d2l.{'.'.join(wanted[:-1])})\n"
+    add = f"@d2l.add_to_class({to or 'd2l.' + '.'.join(wanted[:-1])})\n"
     return add + textwrap.dedent("\n".join(kept))
 
 

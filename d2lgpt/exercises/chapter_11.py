@@ -316,9 +316,10 @@ def _trial_nucleus(nucleus, backend, rng) -> str | None:
         return top_p
 
     try:
-        for _ in range(3):  # one row
-            probas = drawn(9)
-            top_p = clear(probas, 0.3, 0.9)
+        for _ in range(3):  # one row, of which no token reaches p alone
+            while (probas := drawn(9)).max() > 0.5:
+                pass
+            top_p = clear(probas, 0.5, 0.9)
             got = run(probas, top_p)
             problem = another_shape(got, probas) or _row_problem(got, probas, top_p)
             if problem:
