@@ -65,10 +65,15 @@ def randomize(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
 def twins(name: str, *args, **kwargs):
     """The class `name` of both backends with the same random weights, in evaluation mode."""
     a = randomize(getattr(PYTORCH.scratch, name)(*args, **kwargs)).eval()
-    b = getattr(JAX.scratch, name)(*args, **kwargs, rngs=nnx.Rngs(0))
+    # Abstract at first: to draw weights that are overwritten, JAX would compile for each shape.
+    b = nnx.eval_shape(lambda: getattr(JAX.scratch, name)(*args, **kwargs, rngs=nnx.Rngs(0)))
     copy_weights(a, b)
     b.eval()
     return a, b
+
+
+#: Calls a module of NNX as one program: for a shape that is used once, that is compiled faster.
+in_one_go = nnx.jit(lambda module, x: module(x))
 
 
 def fresh_compilations(run) -> int:

@@ -7,9 +7,12 @@ from built_book import PAGES
 
 pytestmark = pytest.mark.book
 
-# The contrast of a word of code depends on its class alone. Of each class that can be seen, in each
-# kind of block, one word keeps it; axe-core would take minutes for the tens of thousands.
-ONE_OF_EACH_KIND = """
+# axe-core's time grows with the number of elements, and a page has thousands of coloured words. A
+# word in code is nothing but text in a colour: of each class, in each kind of block, one stays. Of
+# the formulas, each of which MathJax draws with dozens of elements, three do.
+FEWER_WORDS = """
+const formulas = [...document.querySelectorAll("mjx-container")];
+for (const formula of formulas.slice(3)) formula.replaceChildren();
 const seen = new Set();
 const rest = [...document.querySelectorAll("pre span[class]")].filter((word) => {
   if (word.childElementCount) return false;
@@ -21,25 +24,92 @@ const rest = [...document.querySelectorAll("pre span[class]")].filter((word) => 
 });
 for (const word of rest) word.replaceWith(word.textContent);
 """
+# A page is opened once, with both backends; then its looks change as its buttons change them. The
+# rules that no colour can break are asked once for each width.
+COLOURS = ["color-contrast", "link-in-text-block"]
+LOOKS = [
+    ("dark", "both", 1280, "colours"),
+    ("dark", "both", 390, "all"),
+    ("light", "pytorch", 390, "colours"),
+    ("light", "pytorch", 1280, "all"),
+]
+WEAR = """
+const [theme, choice] = arguments;
+document.head.insertAdjacentHTML("beforeend", "<style>* { transition: none !important }</style>");
+document.documentElement.dataset.theme = document.documentElement.dataset.mode = theme;
+document.querySelector(`.code-switch [value="${choice}"]`)?.click();
+"""
+# What is asked of colours depends on how a text is drawn, in what text, and on what is behind it.
+# One text of each such kind is enough. Every other rule looks at everything.
+JUDGE = """
+const [colours, what, done] = arguments;
+const looks = (element) => {
+  const { color, fontSize, fontWeight, textDecoration, textShadow } = getComputedStyle(element);
+  const all = [color, fontSize, fontWeight, textDecoration, textShadow, !!element.closest("a")];
+  if (element.parentElement) all.push(getComputedStyle(element.parentElement).color);
+  for (let behind = element; behind; behind = behind.parentElement) {
+    const { backgroundColor, backgroundImage, filter, opacity } = getComputedStyle(behind);
+    all.push(backgroundColor, backgroundImage, filter, opacity);
+  }
+  return all.join();
+};
+const kinds = new Map();
+for (const element of document.body.querySelectorAll("*")) {
+  const text = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  if (!text || !element.checkVisibility()) continue;
+  const kind = looks(element);
+  if (!kinds.has(kind)) kinds.set(kind, element.closest("a") ?? element);
+}
+const resultTypes = ["violations"];
+const off = Object.fromEntries(colours.map((rule) => [rule, { enabled: false }]));
+(async () => {
+  const texts = await axe.run({ include: [...kinds.values()] }, { resultTypes, runOnly: colours });
+  const all = what === "all" ? await axe.run(document, { resultTypes, rules: off }) : texts;
+  done([...new Set([...all.violations, ...texts.violations])]);
+})();
+"""
+
+
+@pytest.fixture
+def judged(browser, axe):
+    """Return a function that opens a page and yields what is wrong with each of its looks."""
+
+    def judged(page):
+        browser.resize(1280)
+        browser.open(page, "?code=both")
+        browser.settle()
+        browser.run(FEWER_WORDS)
+        browser.run(axe)
+        for theme, choice, width, what in LOOKS:
+            browser.resize(width)
+            browser.run(WEAR, theme, choice)
+            # After another width the theme waits before it looks anew at what scrolls.
+            browser.settle(500 if what == "all" else 100)
+            for one in judge(browser, what):
+                yield theme, width, one["id"], [node["target"] for node in one["nodes"]]
+
+    return judged
+
+
+def judge(browser, what):
+    return browser.chrome.execute_async_script(JUDGE, COLOURS, what)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_page_is_accessible(browser, page, axe):
-    """axe-core finds nothing: in light on a desk, in dark on a phone, with tabs and without."""
-    found = []
-    for theme, choice, width in [("light", "pytorch", 1280), ("dark", "both", 390)]:
-        browser.resize(width)
-        browser.run(f"for (const key of ['mode', 'theme']) localStorage.setItem(key, '{theme}')")
-        browser.open(page, f"?code={choice}")
-        browser.settle(100)
-        browser.run(ONE_OF_EACH_KIND)
-        browser.run(axe)
-        violations = browser.chrome.execute_async_script(
-            "const done = arguments[0]; axe.run(document, {resultTypes: ['violations']})"
-            ".then((result) => done(result.violations))"
-        )
-        found += [
-            (theme, width, one["id"], [node["target"] for node in one["nodes"]])
-            for one in violations
-        ]
-    assert found == []
+def test_page_is_accessible(judged, page):
+    """axe-core finds nothing: in light and in dark, on a desk and on a phone."""
+    assert list(judged(page)) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"),
+    [
+        ("querySelector('section > p:not([class])').style.color = '#999'", "color-contrast"),
+        ("querySelector('.bd-article img').removeAttribute('alt')", "image-alt"),
+        ("querySelector('section > h2').outerHTML = '<h4>Deep</h4>'", "heading-order"),
+    ],
+)
+def test_a_fault_is_found(browser, judged, fault, rule):
+    assert list(judged("notebooks/01_dummy_gpt")) == []
+    browser.run(f"document.{fault}")
+    assert rule in [one["id"] for one in judge(browser, "all")]
