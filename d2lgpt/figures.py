@@ -312,7 +312,7 @@ def draw_norm_placement() -> Figure:
     bottom = 0
     for x, title, who, formula in (
         (d.width * 0.27, "pre-norm", "GPT-2 and later", "x + f(norm(x))"),
-        (d.width * 0.77, "post-norm", "the first Transformer", "norm(x + f(x))"),
+        (d.width * 0.77, "post-norm", "the first transformer", "norm(x + f(x))"),
     ):
         d.label(x, 16, title, size=TEXT, color=COLORS["ink"], ha="center", weight="bold")
         d.label(x, 30, who, ha="center")

@@ -7,9 +7,11 @@ is within. Nothing fails here: a timing is not a test.
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 
 # What is timed is the code after TIMED; what comes before it is preparation.
 TIMED = "\n#---\n"
@@ -29,6 +31,26 @@ GPT2 = "50257, 768, 12, 12, pos='learned', norm='layer', act='gelu', bias=True"
 SMALL_GPT = "28, num_hiddens=64, num_heads=4, num_blks=2, max_len=64"
 NNX_MODEL = "JaxGPT(cfg, rngs=nnx.Rngs(0))"
 TINY = "small = gpt2_config('small', emb_dim=48, n_heads=4, n_layers=2, vocab_size=500)\n"
+
+# A page of the built book, served from this machine; the switch in its header answers at the end.
+BROWSER = """
+import functools, http.server, threading
+from selenium import webdriver
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_): pass
+handler = functools.partial(Quiet, directory="_build/html")
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+options = webdriver.ChromeOptions()
+options.page_load_strategy = "eager"  # until the document is there and its scripts have run
+for flag in ("headless", "no-sandbox", "disable-gpu"):
+    options.add_argument(f"--{flag}")
+chrome = webdriver.Chrome(options)
+"""
+OPEN = "chrome.get(f'http://127.0.0.1:{server.server_port}/notebooks/01_dummy_gpt.html')\n"
+CLICK = "chrome.execute_script('document.querySelector(\".code-switch [value=jax]\").click()')\n"
+CLICK += "assert chrome.execute_script('return document.documentElement.dataset.code') == 'jax'\n"
+NOT_HERE = "Build the book first, and install chromium and chromedriver."
 
 # name: (code, bound in seconds, bound in MB above what the preparation needed); None: no bound
 MEASURED = {
@@ -147,6 +169,11 @@ MEASURED = {
         None,
         None,
     ),
+    "chapter 1 in a browser, until it answers": (
+        BROWSER + TIMED + OPEN + CLICK + "import atexit; atexit.register(chrome.quit)",
+        1,
+        None,
+    ),
 }
 
 # Peak memory (VmHWM) can be reset on Linux only; elsewhere the column stays empty.
@@ -192,6 +219,9 @@ def main() -> None:
     print(f"{'':44}{'seconds':>9}{'peak MB':>9}   share of the bound")
     for name, (code, seconds_bound, memory_bound) in MEASURED.items():
         if options.only not in name:
+            continue
+        if BROWSER in code and not (shutil.which("chromedriver") and Path("_build/html").is_dir()):
+            print(f"{name:44}{NOT_HERE}")
             continue
         seconds, peak = measure(code, options.runs)
         shares = []
