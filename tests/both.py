@@ -62,13 +62,13 @@ def randomize(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
     return module
 
 
-def twins(name: str, *args, **kwargs):
+def twins(name: str, *args, modules=(d2lgpt.torch.scratch, d2lgpt.jax.scratch), **kwargs):
     """The class `name` of both backends with the same random weights, in evaluation mode."""
-    a = randomize(getattr(PYTORCH.scratch, name)(*args, **kwargs)).eval()
+    torch_class, jax_class = (getattr(module, name) for module in modules)
+    a = randomize(torch_class(*args, **kwargs)).eval()
     # Abstract at first: to draw weights that are overwritten, JAX would compile for each shape.
-    b = nnx.eval_shape(lambda: getattr(JAX.scratch, name)(*args, **kwargs, rngs=nnx.Rngs(0)))
-    copy_weights(a, b)
-    b.eval()
+    b = nnx.eval_shape(lambda: jax_class(*args, **kwargs, rngs=nnx.Rngs(0)))
+    copy_weights(a, b).eval()
     return a, b
 
 

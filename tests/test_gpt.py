@@ -1,10 +1,13 @@
 """The configurable GPT of Part II: census, parity of every option, rotary positions, causality."""
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 from both import BACKENDS, JAX, PYTORCH, in_one_go, randomize, to_numpy
+from both import twins as both_twins
 from facts import assert_fact
 from flax import nnx
 from hypothesis import given, settings
@@ -16,15 +19,8 @@ from d2lgpt.torch import gpt as torch_gpt
 
 MODULES = {"pytorch": torch_gpt, "jax": jax_gpt}
 both = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
+twins = partial(both_twins, modules=(torch_gpt, jax_gpt))
 GPT2 = {"pos": "learned", "norm": "layer", "act": "gelu", "bias": True}
-
-
-def twins(name: str, *args, **kwargs):
-    """The class `name` of both backends with the same random weights, in evaluation mode."""
-    a = randomize(getattr(torch_gpt, name)(*args, **kwargs)).eval()
-    b = nnx.eval_shape(lambda: getattr(jax_gpt, name)(*args, **kwargs, rngs=nnx.Rngs(0)))
-    copy_weights(a, b).eval()
-    return a, b
 
 
 def small(backend, **options):
