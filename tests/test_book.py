@@ -83,7 +83,9 @@ def test_front_page_shows_the_package(soup, tab, monkeypatch, capsys):
 def test_front_page_offers_three_ways(soup):
     """Read, run, answer: the first thing after the first paragraph, and each leads there."""
     cards = soup(TOC["root"]).select(".three-ways .sd-card")
-    ways = {card.select_one(".sd-card-title").get_text(): card.a["href"] for card in cards}
+    ways = {
+        card.select_one(".sd-card-title").get_text(strip=True): card.a["href"] for card in cards
+    }
     assert ways == {
         "Read": f"../{CHAPTERS[0]}.html",
         "Run": colab_link(CHAPTERS[0]),

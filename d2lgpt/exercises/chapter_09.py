@@ -24,7 +24,8 @@ def _try_factors(answer, backend: Backend, rng: np.random.Generator) -> str | No
     """Whether the two results are what (a) proves of them; other factors than ours may be."""
     V, D = 5, 3
     for size in (1.0, 1e-3):  # the second so small that eps counts
-        table, gain = size * rng.normal(size=(V, D)), rng.normal(size=D) + 0.1
+        table = size * rng.normal(size=(V, D))
+        gain = rng.permutation([-1, 1, 1]) * rng.uniform(0.5, 2, size=D)  # of both signs
         both = answer(*(backend.array(a.astype(np.float32)) for a in (table, gain)))
         if not isinstance(both, (tuple, list)) or len(both) != 2:
             return "it should return two arrays, s and M"

@@ -123,8 +123,11 @@ def _entropy(ids: np.ndarray) -> float:
 def _try_baselines(answer, backend: Backend, rng: np.random.Generator) -> str | None:
     """Whether a function computes the three losses of a short random text."""
     V = int(rng.integers(7, 10))
-    p = rng.dirichlet(np.ones(V - 2))  # the last two tokens never occur
-    ids = np.concatenate([[0, 1, 1, 0], rng.choice(V - 2, size=40, p=p), [2, 0, 3]])
+    apart = 0
+    while apart < 1e-3:  # a text in which it matters which of its tokens are counted
+        p = rng.dirichlet(np.ones(V - 2))  # the last two tokens never occur
+        ids = np.concatenate([[0, 1, 1, 0], rng.choice(V - 2, size=40, p=p), [2, 0, 3]])
+        apart = np.diff(sorted(_entropy(part) for part in (ids, ids[1:], ids[:-1]))).min()
     # One text, not several: JAX compiles everything anew for another length.
     got = answer(backend.array(ids.astype(np.int32 if backend.name == "JAX" else int)), V)
     if not hasattr(got, "__len__") or len(got) != 3:
