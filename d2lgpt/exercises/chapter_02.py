@@ -25,9 +25,6 @@ def _try_wrong_norm(answer, backend: Backend, rng: np.random.Generator) -> str |
     if problem := another_shape(got, wanted):
         return problem
 
-    def is_(other: np.ndarray) -> bool:
-        return np.allclose(got, other, atol=3e-3)
-
     variance = x.var(axis=1, keepdims=True)
     centred = x - x.mean(axis=1, keepdims=True)
     mistakes = [
@@ -43,8 +40,9 @@ def _try_wrong_norm(answer, backend: Backend, rng: np.random.Generator) -> str |
         (x / np.sqrt(variance + EPS), "it does not subtract the mean"),
     ]
     if not np.allclose(got, wanted, atol=3e-4):
-        known = (hint for other, hint in mistakes if is_(other))
-        return next(known, "it is not what comes out along T: see mean, root and eps")
+        # Two of them may both be near: the nearest is meant.
+        gap, hint = min((np.abs(got - other).max(), hint) for other, hint in mistakes)
+        return hint if gap < 3e-3 else "it is not what comes out along T: see mean, root and eps"
     if not np.allclose(outcome(3 * x / 0.01), _standardized(3 * x / 0.01), atol=3e-4):
         return "it is right for small numbers only: nothing but mean and variance counts"
     if not np.allclose(outcome(0 * x + 1), 0, atol=3e-4):
