@@ -46,6 +46,7 @@ options.page_load_strategy = "eager"  # until the document is there and its scri
 for flag in ("headless", "no-sandbox", "disable-gpu"):
     options.add_argument(f"--{flag}")
 chrome = webdriver.Chrome(options)
+chrome.get(f"http://127.0.0.1:{server.server_port}/book/intro.html")  # where readers come from
 """
 OPEN = "chrome.get(f'http://127.0.0.1:{server.server_port}/notebooks/01_dummy_gpt.html')\n"
 CLICK = "chrome.execute_script('document.querySelector(\".code-switch [value=jax]\").click()')\n"
