@@ -8,11 +8,8 @@ from built_book import PAGES
 pytestmark = pytest.mark.book
 
 # axe-core's time grows with the number of elements, and a page has thousands of coloured words. A
-# word in code is nothing but text in a colour: of each class, in each kind of block, one stays. Of
-# the formulas, each of which MathJax draws with dozens of elements, three do.
+# word in code is nothing but text in a colour: of each class, in each kind of block, one stays.
 FEWER_WORDS = """
-const formulas = [...document.querySelectorAll("mjx-container")];
-for (const formula of formulas.slice(3)) formula.replaceChildren();
 const seen = new Set();
 const rest = [...document.querySelectorAll("pre span[class]")].filter((word) => {
   if (word.childElementCount) return false;

@@ -30,7 +30,7 @@ def numpy(array):
     return np.asarray(array)
 
 
-def close(a, b, atol=1e-5):
+def close(a, b, atol=1e-6):
     """Whether two arrays of either backend differ by no more than `atol` anywhere."""
     a, b = numpy(a).astype("float64"), numpy(b).astype("float64")
     return bool(np.all(np.abs(a - b) <= atol))
