@@ -15,6 +15,8 @@ NOTEBOOKS := $(RUN) book/_scripts/notebooks.py
 COMMA := ,
 # A file of tests goes to one process, for what its tests share; in order, the longest comes first.
 SHARE := --dist loadfile --no-loadscope-reorder
+# With the browser, one process more: it waits much of the time.
+PROCESSES := $(shell expr $(JOBS) + 1)
 
 # Jobs share the environments and the notebooks: one after the other, also with make -j.
 .NOTPARALLEL:
@@ -43,7 +45,7 @@ lab: $(VENV)/installed  ## Open the chapters in JupyterLab, to run them yourself
 # The second command runs even if the first fails: one call shows all that is wrong.
 test: $(VENV)/installed  ## Run all tests: the package, the book, each notebook and its outputs
 	@status=0; \
-	$(RUN) -m pytest -n $(JOBS) $(SHARE) || status=1; \
+	$(RUN) -m pytest -n $(PROCESSES) $(SHARE) || status=1; \
 	$(NOTEBOOKS) test -j $(JOBS) || status=1; \
 	exit $$status
 

@@ -1,11 +1,12 @@
 """The book as it is built, and a browser to open it in: what tests of its pages share.
 
-The book is built once for each process of pytest that needs it, from clean, in a temporary folder.
+The book is built once for a run of pytest, from clean, in a temporary folder.
 """
 
 import functools
 import gzip
 import http.server
+import json
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ import nbformat
 import pytest
 import yaml
 from bs4 import BeautifulSoup
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[1]
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
@@ -32,16 +34,26 @@ BACKENDS = {"pytorch": "PyTorch", "jax": "JAX"}
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory):
-    """Build the book as `make book` does; return the exit status, what it said, and the folder."""
-    out = tmp_path_factory.mktemp("book")
-    program = Path(sys.executable).with_name("jupyter-book")
-    result = subprocess.run(
-        [program, "build", "-W", "-n", "--keep-going", "--path-output", out, ROOT],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-    )
-    return result.returncode, result.stdout + result.stderr, out / "_build" / "html"
+    """Build the book as `make book` does; return the exit status, what it said, and the folder.
+
+    The processes of pytest that need it share one build.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    out, report = folder / "book", folder / "book.json"
+    with FileLock(folder / "book.lock"):
+        if not report.is_file():
+            program = Path(sys.executable).with_name("jupyter-book")
+            result = subprocess.run(
+                [program, "build", "-W", "-n", "--keep-going", "--path-output", out, ROOT],
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+            )
+            said = result.stdout + result.stderr
+            report.write_text(json.dumps([result.returncode, said]), "utf-8")
+    return *json.loads(report.read_text("utf-8")), out / "_build" / "html"
 
 
 @pytest.fixture(scope="session")
@@ -245,7 +257,7 @@ class Browser:
 def browser(chromium, site):
     """A browser that remembers nothing, as wide as a desk's."""
     browser = Browser(chromium, site)
-    browser.open(TOC["root"])
+    chromium.get(f"{site}_static/tabs.js")  # the site's smallest page will do
     browser.run("localStorage.clear()")
     browser.resize(1280)
     yield browser

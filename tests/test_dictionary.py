@@ -83,6 +83,17 @@ def prove(row):
     exec(compile(row["check"], f"check of {row['id']}", "exec"), HELPERS | modules | sides)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_as_for_a_reader():
+    """Rows speak of the last digit, so here the shortcut of conftest.py is not taken."""
+    shortcut = jax.config.read("jax_disable_most_optimizations")
+    jax.clear_caches()  # other tests may have compiled the same operations
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", shortcut)
+
+
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path, monkeypatch):
     """Rows that save a file leave it in a folder of their own."""

@@ -35,15 +35,15 @@ def test_an_injected_fault_turns_the_command_red(tmp_path):
     nb = deepcopy(PAIRS[0].notebook)
     until = nb.cells.index(code_cells(nb)[1]) + 1  # the cell that loads the magics
     stored = nbformat.v4.new_output("execute_result", {"text/plain": "2"}, execution_count=3)
-    for name, source in {"good": "1 + 1", "raises": "1 / 0", "differs": "1 + 2"}.items():
-        injected = nbformat.v4.new_code_cell(source, execution_count=3, outputs=[stored])
-        nb.cells = [*nb.cells[:until], injected]
-        nbformat.write(nb, tmp_path / f"{name}.ipynb")
+    sources = ["1 + 1", "1 + 2", "1 / 0"]
+    cells = [nbformat.v4.new_code_cell(one, execution_count=3, outputs=[stored]) for one in sources]
+    nb.cells = [*nb.cells[:until], *cells]
+    nbformat.write(nb, tmp_path / "faulty.ipynb")
     command = [sys.executable, TOOL, "test", "--folder", tmp_path]
     test = subprocess.run(command, capture_output=True, text=True)
     assert test.returncode == pytest.ExitCode.TESTS_FAILED
-    failed = re.findall(r"^FAILED \S*?(\w+)\.ipynb::Cell (\d)", test.stdout, re.MULTILINE)
-    assert sorted(failed) == [("differs", "2"), ("raises", "2")]
+    failed = re.findall(r"^FAILED \S*faulty\.ipynb::Cell (\d)", test.stdout, re.MULTILINE)
+    assert failed == ["3", "4"]
     assert "ZeroDivisionError" in test.stdout
     assert "Cell outputs differ" in test.stdout
-    assert "2 failed, 7 passed" in test.stdout
+    assert "2 failed, 3 passed" in test.stdout
