@@ -199,6 +199,11 @@ class Browser:
     def __init__(self, chrome, site):
         self.chrome, self.site = chrome, site
 
+    def forget(self):
+        """Forget what was chosen, as at a first visit."""
+        self.chrome.get(f"{self.site}_static/tabs.js")  # any file of this site will do
+        self.run("localStorage.clear()")
+
     def open(self, page, query=""):
         self.chrome.get(f"{self.site}{page}.html{query}")
 
@@ -257,8 +262,7 @@ class Browser:
 def browser(chromium, site):
     """A browser that remembers nothing, as wide as a desk's."""
     browser = Browser(chromium, site)
-    chromium.get(f"{site}_static/tabs.js")  # the site's smallest page will do
-    browser.run("localStorage.clear()")
+    browser.forget()
     browser.resize(1280)
     yield browser
     browser.cdp("Emulation.setEmulatedMedia", media="")

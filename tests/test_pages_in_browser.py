@@ -1,6 +1,4 @@
-"""The built book in a browser: the switch, the keyboard, phones, paper, and nothing foreign."""
-
-import json
+"""The built book in a browser: the switch, the keyboard, phones, paper, hints, search."""
 
 import pytest
 
@@ -191,44 +189,6 @@ def test_both_backends_can_be_read_without_tabs(browser, reader):
     assert all(box["height"] > 0 for box in boxes)
     tops = [box["y"] for box in boxes]
     assert tops == sorted(tops)  # label, its panel, the next label, ...
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_page_in_a_browser(browser, page):
-    """Formulas are typeset, nothing fails, nothing leaves this machine, and a phone is enough.
-
-    Nor is a page heavy: at most 1.5 MB come over the wire, scripts, styles and fonts included.
-    """
-    chrome = browser.chrome
-    browser.resize(390, 844)
-    for kind in ("browser", "performance"):
-        chrome.get_log(kind)  # empties it
-    browser.cdp("Network.clearBrowserCache")
-    browser.open(page, "?code=pytorch")
-    browser.settle()
-    switch = browser.run("return document.querySelector('.code-switch') !== null")
-    for backend in BACKENDS if switch else [None]:  # there is none where there is no pair of cells
-        if backend:
-            browser.switch(backend)
-        assert browser.run("return document.documentElement.scrollWidth") <= 390
-    formulas = browser.run("return document.querySelectorAll('.math').length")
-    rendered = browser.run("return document.querySelectorAll('.math mjx-container').length")
-    assert rendered >= formulas
-    assert browser.run("return document.querySelectorAll('mjx-merror').length") == 0
-
-    log = chrome.get_log("browser")
-    assert [entry["message"] for entry in log if entry["level"] != "INFO"] == []
-    events = [json.loads(entry["message"])["message"] for entry in chrome.get_log("performance")]
-    happened = {
-        name: [event["params"] for event in events if event["method"] == f"Network.{name}"]
-        for name in ("requestWillBeSent", "loadingFinished")
-    }
-    requests = {one["request"]["url"] for one in happened["requestWillBeSent"]}
-    assert requests
-    assert {url for url in requests if not url.startswith((browser.site, "data:"))} == set()
-    sizes = [one["encodedDataLength"] for one in happened["loadingFinished"]]
-    assert sizes
-    assert sum(sizes) < 1.5e6
 
 
 def test_hints_open_one_at_a_time(browser):

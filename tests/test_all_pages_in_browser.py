@@ -1,11 +1,61 @@
-"""Every page of the built book, judged by axe-core in a browser."""
+"""Every page of the built book in a browser: that it works, what it loads, what axe-core says."""
+
+import json
 
 import pytest
 
 pytest.importorskip("jupyter_book", reason="the book's tools are not installed")
-from built_book import PAGES
+from built_book import BACKENDS, PAGES, Browser
 
 pytestmark = pytest.mark.book
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def visit(request, chromium, site):
+    """A browser with a page that was opened on a phone at a first visit, once for all tests."""
+    browser = Browser(chromium, site)
+    browser.forget()
+    browser.resize(390, 844)
+    browser.cdp("Network.clearBrowserCache")
+    for kind in ("browser", "performance"):
+        chromium.get_log(kind)  # empties it
+    browser.open(request.param, "?code=pytorch")
+    browser.settle()
+    return browser
+
+
+def test_page_works(visit):
+    """Formulas are typeset, nothing fails, nothing leaves this machine, and a phone is enough.
+
+    Nor is a page heavy: at most 1.5 MB come over the wire, scripts, styles and fonts included.
+    """
+    chrome = visit.chrome
+    switch = visit.run("return document.querySelector('.code-switch') !== null")
+    for backend in BACKENDS if switch else [None]:  # there is none where there is no pair of cells
+        if backend:
+            visit.switch(backend)
+        assert visit.run("return document.documentElement.scrollWidth") <= 390
+    formulas = visit.run("return document.querySelectorAll('.math').length")
+    rendered = visit.run("return document.querySelectorAll('.math mjx-container').length")
+    assert rendered >= formulas
+    assert visit.run("return document.querySelectorAll('mjx-merror').length") == 0
+
+    log = chrome.get_log("browser")
+    assert [entry["message"] for entry in log if entry["level"] != "INFO"] == []
+    events = [json.loads(entry["message"])["message"] for entry in chrome.get_log("performance")]
+    happened = {
+        name: [event["params"] for event in events if event["method"] == f"Network.{name}"]
+        for name in ("requestWillBeSent", "loadingFinished")
+    }
+    requests = {one["request"]["url"] for one in happened["requestWillBeSent"]}
+    assert requests
+    assert {url for url in requests if not url.startswith((visit.site, "data:"))} == set()
+    sizes = [one["encodedDataLength"] for one in happened["loadingFinished"]]
+    assert sizes
+    assert sum(sizes) < 1.5e6
+
+
+# --- Accessibility --------------------------------------------------------------------------------
 
 # axe-core's time grows with the number of elements, and a page has thousands of coloured words. A
 # word in code is nothing but text in a colour: of each class, in each kind of block, one stays.
@@ -21,8 +71,8 @@ const rest = [...document.querySelectorAll("pre span[class]")].filter((word) => 
 });
 for (const word of rest) word.replaceWith(word.textContent);
 """
-# A page is opened once, with both backends; then its looks change as its buttons change them. The
-# rules that no colour can break are asked once for each width.
+# The looks of a page change as its buttons change them. The rules that no colour can break are
+# asked once for each width.
 COLOURS = ["color-contrast", "link-in-text-block"]
 LOOKS = [
     ("dark", "both", 1280, "colours"),
@@ -67,35 +117,22 @@ const off = Object.fromEntries(colours.map((rule) => [rule, { enabled: false }])
 """
 
 
-@pytest.fixture
-def opened(browser, axe):
-    """Return a function that opens a page with both backends, made ready for axe-core."""
-
-    def opened(page):
-        browser.resize(1280)
-        browser.open(page, "?code=both")
-        browser.settle()
-        browser.run(FEWER_WORDS)
-        browser.run(axe)
-
-    return opened
-
-
 def judge(browser, what):
     return browser.chrome.execute_async_script(JUDGE, COLOURS, what)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_page_is_accessible(browser, opened, page):
+def test_page_is_accessible(visit, axe):
     """axe-core finds nothing: in light and in dark, on a desk and on a phone."""
-    opened(page)
+    visit.run(WEAR, "dark", "both")  # all words can be seen, of which one of each kind stays
+    visit.run(FEWER_WORDS)
+    visit.run(axe)
     found = []
     for theme, choice, width, what in LOOKS:
-        browser.resize(width)
-        browser.run(WEAR, theme, choice)
+        visit.resize(width)
+        visit.run(WEAR, theme, choice)
         # After another width the theme waits before it looks anew at what scrolls.
-        browser.settle(500 if what == "all" else 100)
-        for one in judge(browser, what):
+        visit.settle(500 if what == "all" else 100)
+        for one in judge(visit, what):
             found.append((theme, width, one["id"], [node["target"] for node in one["nodes"]]))
     assert found == []
 
@@ -108,8 +145,10 @@ def test_page_is_accessible(browser, opened, page):
         ("querySelector('section > h2').outerHTML = '<h4>Deep</h4>'", "heading-order"),
     ],
 )
-def test_a_fault_is_found(browser, opened, fault, rule):
-    opened("notebooks/01_dummy_gpt")  # where the test above finds nothing
+def test_a_fault_is_found(browser, axe, fault, rule):
+    browser.open("notebooks/01_dummy_gpt")  # where the test above finds nothing
+    browser.settle()
+    browser.run(axe)
     browser.run(f"document.{fault}")
     browser.settle(100)
     assert [one["id"] for one in judge(browser, "all")] == [rule]
