@@ -13,9 +13,12 @@ def test_choice_of_a_tab_holds_on_every_page(browser):
     assert browser.backends() == {"pytorch"}
     browser.choose("jax")
     assert browser.backends() == {"jax"}
+    browser.chrome.get_log("browser")  # empties it
     for chapter in CHAPTERS:
         browser.open(chapter)
         assert browser.backends() == {"jax"}, chapter
+    log = browser.chrome.get_log("browser")
+    assert [entry["message"] for entry in log if entry["level"] != "INFO"] == []
 
 
 def test_address_can_name_the_backend(browser):
