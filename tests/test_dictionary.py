@@ -17,6 +17,8 @@ torch = pytest.importorskip("torch", reason="the dictionary needs both backends"
 jax = pytest.importorskip("jax", reason="the dictionary needs both backends")
 flax = pytest.importorskip("flax", reason="the dictionary needs both backends")
 
+pytestmark = pytest.mark.usefixtures("compiled_as_for_a_reader")
+
 FILE = Path(__file__).parents[1] / "book" / "dictionary.toml"
 DICTIONARY = tomllib.loads(FILE.read_text("utf-8"))
 ROWS = {row["id"]: row for group in DICTIONARY["group"] for row in group["row"]}
@@ -81,17 +83,6 @@ def prove(row):
         exec(compile(row[key], f"{row['id']} in {label}", "exec"), names)
         vars(sides[label]).update(names)
     exec(compile(row["check"], f"check of {row['id']}", "exec"), HELPERS | modules | sides)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_as_for_a_reader():
-    """Rows speak of the last digit, so here the shortcut of conftest.py is not taken."""
-    shortcut = jax.config.read("jax_disable_most_optimizations")
-    jax.clear_caches()  # other tests may have compiled the same operations
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.clear_caches()
-    jax.config.update("jax_disable_most_optimizations", shortcut)
 
 
 @pytest.fixture(autouse=True)

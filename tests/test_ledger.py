@@ -18,6 +18,8 @@ from d2lgpt.recorded import EXPERIMENTS, Record, fingerprint, write_record
 pytest.importorskip("torch")
 pytest.importorskip("jax")
 
+pytestmark = pytest.mark.usefixtures("compiled_as_for_a_reader")
+
 BOOK = Path(__file__).resolve().parents[1] / "book"
 SPEC = importlib.util.spec_from_file_location("make_ledger", BOOK / "_scripts/ledger.py")
 command = importlib.util.module_from_spec(SPEC)

@@ -521,7 +521,7 @@ BIG = small_config(
 
 def run(code):
     # Freed memory goes back to the system at once: what is measured is what is in use.
-    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
     result = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, env=env
     )

@@ -18,6 +18,8 @@ from hypothesis.extra import numpy as hnp
 
 from d2lgpt.parity import copy_weights, max_abs_diff
 
+pytestmark = pytest.mark.usefixtures("compiled_as_for_a_reader")
+
 IDS = np.array([[1, 2, 3], [4, 5, 6]])
 
 

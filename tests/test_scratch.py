@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from d2lgpt.config import GPT_CONFIG_124M
 from d2lgpt.parity import copy_weights, max_abs_diff
 
+pytestmark = pytest.mark.usefixtures("compiled_as_for_a_reader")
+
 both = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
 few = settings(max_examples=6, deadline=None, derandomize=True)
 
