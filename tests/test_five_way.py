@@ -20,8 +20,6 @@ from d2lgpt.tokenizer import gpt2_tokenizer
 
 pytest.importorskip("transformers")
 
-pytestmark = pytest.mark.usefixtures("compiled_as_for_a_reader")
-
 CALL = {"pytorch": lambda model, ids: model(ids), "jax": nnx.jit(lambda model, ids: model(ids))}
 BOUND = 1e-4
 

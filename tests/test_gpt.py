@@ -17,8 +17,6 @@ from d2lgpt.jax import gpt as jax_gpt
 from d2lgpt.parity import copy_weights, max_abs_diff
 from d2lgpt.torch import gpt as torch_gpt
 
-pytestmark = pytest.mark.usefixtures("compiled_as_for_a_reader")
-
 MODULES = {"pytorch": torch_gpt, "jax": jax_gpt}
 both = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
 twins = partial(both_twins, modules=(torch_gpt, jax_gpt))

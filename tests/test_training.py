@@ -13,8 +13,6 @@ from d2lgpt.parity import copy_weights
 from d2lgpt.torch import gpt as torch_gpt
 from d2lgpt.torch import training as torch_training
 
-pytestmark = pytest.mark.usefixtures("compiled_as_for_a_reader")
-
 both = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
 SHAPE = {"num_hiddens": 16, "num_heads": 2, "num_blks": 2}
 
