@@ -1,8 +1,12 @@
 """Configurations: the four sizes, and an error that names the entry for everything impossible."""
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+import torch
 
-from d2lgpt.config import GPT_CONFIG_124M, check_config, gpt2_config
+from d2lgpt.config import GPT_CONFIG_124M, check_config, check_rate, check_whole, gpt2_config
 
 
 def test_the_configuration_of_the_book():
@@ -81,3 +85,75 @@ def test_an_unknown_entry_is_named():
 def test_an_impossible_entry_is_named(key, value):
     with pytest.raises(ValueError, match=key):
         check_config({**GPT_CONFIG_124M, key: value})
+
+
+def test_a_configuration_is_a_dictionary():
+    with pytest.raises(TypeError, match="a configuration is a dictionary, not a str"):
+        check_config("small")
+    with pytest.raises(ValueError, match=r"\['small'\]: choose one of small, medium"):
+        gpt2_config(["small"])
+
+
+# --- numbers at the doors ------------------------------------------------------------------------
+
+SCALARS = [np.int64, np.array, torch.tensor, jnp.int32, jnp.array]
+
+
+@pytest.mark.parametrize("scalar", SCALARS)
+def test_whole_numbers_of_any_library(scalar):
+    number = check_whole("steps", scalar(3))
+    assert (number, type(number)) == (3, int)
+    with pytest.raises(ValueError, match=r"steps must be a whole number of at least 4, not .*3"):
+        check_whole("steps", scalar(3), least=4)
+
+
+@pytest.mark.parametrize("scalar", [float, np.float32, torch.tensor, jnp.float32])
+def test_rates_of_any_library(scalar):
+    rate = check_rate("dropout", scalar(0.25))
+    assert (rate, type(rate)) == (0.25, float)
+    with pytest.raises(ValueError, match=r"dropout must be a number between 0 and 1, not .*2\."):
+        check_rate("dropout", scalar(2.0))
+
+
+@pytest.mark.parametrize("check", [check_whole, check_rate])
+@pytest.mark.parametrize(
+    "value",
+    [
+        True,
+        np.True_,
+        torch.tensor(True),
+        jnp.array(True),
+        "1",
+        None,
+        1j,
+        [1],
+        np.array([1]),
+        torch.tensor([1]),
+        jnp.array([1]),
+        torch.empty((), dtype=torch.int64, device="meta"),
+        jax.ShapeDtypeStruct((), "int32"),
+        float("nan"),
+    ],
+    ids=str,
+)
+def test_what_is_no_number(check, value):
+    with pytest.raises(ValueError, match=r"^steps must be a (whole )?number .*, not "):
+        check("steps", value)
+
+
+@pytest.mark.parametrize("value", [1e4, np.float64(1e4), torch.tensor(1e4), jnp.float32(1e4)])
+def test_a_whole_number_in_the_form_of_a_float_is_told_what_to_write(value):
+    with pytest.raises(ValueError, match=r"num_train must be a whole .*10000\..*: write 10000$"):
+        check_whole("num_train", value)
+
+
+def test_a_number_that_jax_traces_is_named():
+    with pytest.raises(ValueError, match=r"steps must be a whole number of at least 1, not .*int"):
+        jax.jit(lambda n: check_whole("steps", n))(3)
+
+
+def test_a_configuration_comes_back_with_numbers_of_python():
+    odd = {**GPT_CONFIG_124M, "emb_dim": jnp.int32(768), "n_heads": torch.tensor(12)}
+    cfg = check_config({**odd, "drop_rate": np.float64(0.1), "vocab_size": np.int64(50257)})
+    assert cfg == GPT_CONFIG_124M
+    assert {type(value) for value in cfg.values()} == {int, float, bool}
