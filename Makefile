@@ -41,13 +41,16 @@ lab: $(VENV)/installed  ## Open the chapters in JupyterLab, to run them yourself
 
 # ---- Tests --------------------------------------------------------------------------------------
 
-.PHONY: test test-colab newcomer bench
+.PHONY: test check test-colab newcomer bench
 # The second command runs even if the first fails: one call shows all that is wrong.
 test: $(VENV)/installed  ## Run all tests: the package, the book, each notebook and its outputs
 	@status=0; \
 	$(RUN) -m pytest -n $(PROCESSES) $(SHARE) || status=1; \
 	$(NOTEBOOKS) test -j $(JOBS) || status=1; \
 	exit $$status
+
+check: $(VENV)/installed  ## Run what concerns one file, chapter, module or test (FILE=gpt)
+	@$(RUN) book/_scripts/check.py "$(FILE)"
 
 test-colab: $(COLAB)/installed  ## Run the tests of the package and the notebooks with Colab's releases
 	@status=0; \
