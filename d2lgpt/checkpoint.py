@@ -17,7 +17,6 @@ import json
 import math
 import os
 import re
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -28,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 
 from d2lgpt import files
 from d2lgpt.checks import check_choice
-from d2lgpt.config import GPT_CONFIG_124M, check_config
+from d2lgpt.config import GPT_CONFIG_124M, check_config, check_whole
 from d2lgpt.parameters import Parameter, Stored, check_writable, pair, parameters
 
 _MASK = re.compile(r"h\.\d+\.attn\.bias")
@@ -122,9 +121,9 @@ def write_random_gpt2(path: str | Path, cfg: dict, seed: int = 0) -> Path:
     tensor at a time is in memory; the file gets its name when it is whole.
 
     Raises:
-        ValueError: for an impossible configuration.
+        ValueError: for an impossible configuration, and a seed that is no whole number.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_whole("seed", seed, least=0))
     return write_gpt2(path, cfg, lambda name, shape: _random(name, shape, rng))
 
 
@@ -146,8 +145,9 @@ def write_gpt2(
         metadata: what else the header is to say.
 
     Raises:
-        ValueError: for an impossible configuration.
+        ValueError: for an impossible configuration or another dtype.
     """
+    check_choice("dtype", dtype, ("F32", "F16"))
     path, kind = Path(path), np.dtype(_DTYPES[dtype])
     layout = gpt2_layout(cfg)
     header, end = {"__metadata__": {"format": "pt", **(metadata or {})}}, 0
@@ -156,17 +156,12 @@ def write_gpt2(
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": (start, end)}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # so that the numbers start at a multiple of 8 bytes
-    handle, partial = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
+    with files.part_of(path) as part:
+        with part.open("wb") as stream:
             stream.write(len(text).to_bytes(8, "little") + text)
             for name, shape in layout.items():
                 stream.write(np.ascontiguousarray(tensor(name, shape), kind).reshape(shape).data)
-        Path(partial).chmod(0o644)  # mkstemp lets nobody else read it
-        Path(partial).replace(path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+        part.replace(path)
     return path
 
 

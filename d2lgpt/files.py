@@ -10,7 +10,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import metadata
@@ -94,7 +94,7 @@ def place(file: File, folder: str | Path) -> Path:
         OSError: if the folder cannot be written to.
     """
     target = Path(folder).expanduser().absolute() / file.name
-    if target.is_file() and _sha1(target) == file.sha1:
+    if _is(file, target):
         return target
     if target.exists():
         raise FileExistsError(f"{target} is another file: move it away, or name another folder")
@@ -129,29 +129,57 @@ def _offline() -> bool:
 
 
 def _deliver(file: File, target: Path, bring: Callable[[Path], object]) -> Path:
-    """Give the name `target` to a file that `bring` fills, once its hash is right."""
-    import filelock
-
-    registry = {target.name: f"sha1:{file.sha1}"}
-    store = _pooch().create(target.parent, "", registry=registry, retry_if_failed=RETRIES)
-    lock_file = target.with_name(f".{target.name}.lock")
+    """Give the name `target` to a file that `bring` fills, unless the right one has it by then."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(lock_file):  # it ends with its holder, however that ends
-            # pooch does nothing if another process has brought the file meanwhile.
-            store.fetch(target.name, downloader=lambda url, part, _: bring(Path(part)))
+        with part_of(target) as part:
+            if not _is(file, target):  # another process may have brought it meanwhile
+                bring(part)
+                part.replace(target)
     except OSError as error:
         if error.errno is None:  # not the system's, but one of `_download`, which says all
             raise
         raise OSError(f"the folder {target.parent} cannot be written to ({error})") from None
-    finally:
-        with suppress(OSError):  # it was never there; or Windows: another process has it open
-            lock_file.unlink()
     return target
+
+
+@contextmanager
+def part_of(target: Path) -> Iterator[Path]:
+    """The path of a file that is to be written and then to replace `target`, whole or not at all.
+
+    One process at a time has it. So what lies there at the start is of no use to anybody: a
+    process that was killed has left it, and it is removed, as is what this block leaves. The file
+    is opened anew, with the rights that any new file gets (`umask`).
+    """
+    import filelock
+
+    part, lock = (target.with_name(f".{target.name}.{kind}") for kind in ("part", "lock"))
+    with filelock.FileLock(lock):  # it ends with its holder, however that ends
+        try:
+            part.unlink(missing_ok=True)
+            yield part
+        finally:
+            with suppress(OSError):  # Windows: it is open in another process, or in this one
+                part.unlink(missing_ok=True)
+                lock.unlink()  # while it is held: afterwards it may be another process's
+
+
+class _BrokenOff(OSError):
+    """A download that is worth another try."""
 
 
 def _download(file: File, part: Path) -> None:
     """Fill `part` from the network, or say in words why not."""
+    for tries_left in reversed(range(1 + RETRIES)):
+        try:
+            _try_to_download(file, part)
+            break
+        except _BrokenOff:
+            if not tries_left:
+                raise
+
+
+def _try_to_download(file: File, part: Path) -> None:
     import requests
 
     bar = progress((), 1, unit="B", unit_scale=True, desc=file.name, delay=BAR_AFTER)
@@ -159,18 +187,24 @@ def _download(file: File, part: Path) -> None:
     try:
         with bar:
             timeout = (CONNECT, SILENCE)
-            _pooch().HTTPDownloader(bar, chunk_size=1 << 16, timeout=timeout)(file.url, part, None)
+            load = _pooch().HTTPDownloader(bar, chunk_size=1 << 16, timeout=timeout)
+            load(file.url, str(part), None)
     except requests.RequestException as error:
         came = f"{part.stat().st_size:,} bytes"
-        if isinstance(error, requests.exceptions.ChunkedEncodingError):  # then pooch starts over
-            raise type(error)(f"the server broke off the connection after {came}") from None
+        if isinstance(error, requests.exceptions.ChunkedEncodingError):
+            raise _BrokenOff(f"the server broke off the connection after {came}") from None
         if "Read timed out" in str(error):
             raise OSError(f"the server sent nothing for {SILENCE:g} seconds after {came}") from None
         raise OSError(str(getattr(error.args[0], "reason", error))) from None
     with part.open("rb") as stream:
         start = stream.read(256).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if start.startswith((b"<!doctype", b"<html", b"<head", b"<!--")) and _sha1(part) != file.sha1:
+        stream.seek(0)
+        sha1 = hashlib.file_digest(stream, "sha1").hexdigest()
+    if sha1 == file.sha1:
+        return
+    if start.startswith((b"<!doctype", b"<html", b"<head", b"<!--")):
         raise OSError("a web page came in place of the file: does this network ask you to log in?")
+    raise _BrokenOff(f"other bytes came: expected sha1:{file.sha1} but got {sha1}")
 
 
 @cache
@@ -180,6 +214,10 @@ def _pooch():
         import pooch
     pooch.get_logger().setLevel("WARNING")  # it would tell of each download
     return pooch
+
+
+def _is(file: File, path: Path) -> bool:
+    return path.is_file() and _sha1(path) == file.sha1
 
 
 def _sha1(path: Path) -> str:

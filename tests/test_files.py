@@ -15,17 +15,19 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import pooch
 import pytest
 
-from d2lgpt import bridge, data_hub, files, progress
+from d2lgpt import bridge, checkpoint, config, data_hub, files, progress
 
 DATA = random.Random(0).randbytes(300_000)
 SHA1 = hashlib.sha1(DATA).hexdigest()
 PATIENCE = files.CONNECT, files.SILENCE
+TINY = {"vocab_size": 5, "context_length": 2, "emb_dim": 2, "n_heads": 1, "n_layers": 1}
 PAGE = b"\n<!DOCTYPE html><html><body>Please log in</body></html>"
 
 
@@ -94,7 +96,6 @@ def cache(monkeypatch, tmp_path):
     folder = tmp_path / "cache"
     monkeypatch.setattr(files, "_cache", lambda: folder)
     monkeypatch.setattr(files, "SILENCE", 0.3)
-    monkeypatch.setattr(pooch.core, "time", SimpleNamespace(sleep=lambda seconds: None))
     return folder
 
 
@@ -227,7 +228,10 @@ def test_other_bytes(file, server, cache):
     server.answer = send(DATA[::-1])
     other = hashlib.sha1(DATA[::-1]).hexdigest()
     assert f"expected sha1:{SHA1} but got {other}" in error_of(file)
+    assert len(server.asked) == 1 + files.RETRIES
     assert names(cache) == []
+    server.answer = in_turn(send(DATA[::-1]), send(DATA))  # of the same length, at once
+    assert files.find(file).read_bytes() == DATA
 
 
 def test_a_page_may_be_the_file(server):
@@ -304,6 +308,27 @@ def test_a_full_disk(file, cache, monkeypatch):
     monkeypatch.setattr(files, "_download", full)
     assert f"{cache} cannot be written to ([Errno 28] No space left on device)" in error_of(file)
     assert names(cache) == []
+
+
+def mode(path):
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.skipif(os.name == "nt", reason="rights as on Unix")
+@pytest.mark.parametrize(("umask", "rights"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_a_file_has_the_rights_of_any_new_file(hub, file, cache, tmp_path, umask, rights):
+    """What goes into a folder that several people share, all of them can read."""
+    before = os.umask(umask)
+    try:
+        found = files.find(file)
+        copied = Path(data_hub.download("mine", tmp_path / "copies"))
+        written = checkpoint.write_random_gpt2(
+            tmp_path / "model.safetensors", config.gpt2_config("small", **TINY)
+        )
+    finally:
+        os.umask(before)
+    assert [mode(path) for path in (found, copied, written)] == [rights] * 3
+    assert mode(copied.parent) == 0o777 & ~umask
 
 
 # --- several at once, and interruptions ----------------------------------------------------------
@@ -383,9 +408,56 @@ def test_the_end_of_a_process(file, server, cache):
     p.send_signal(signal.SIGKILL)
     p.communicate(timeout=10)
     assert p.returncode != 0
-    assert not (cache / "numbers.bin").exists()
+    assert "numbers.bin" not in names(cache) != []
     server.answer = send(DATA)
     assert files.find(file).read_bytes() == DATA  # its lock ended with it
+    assert names(cache) == ["numbers.bin"]  # and what it left is gone
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an interrupt as on Unix")
+def test_who_stops_waiting_takes_nothing_from_who_is_at_work(file, cache):
+    cache.mkdir()
+    with files.part_of(cache / "numbers.bin") as part:
+        part.write_bytes(DATA[:1000])
+        at_work = names(cache)
+        p = process(file, cache)
+        assert p.stdout.readline() == "starts\n"
+        time.sleep(1)  # so that it waits for the lock
+        p.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in p.communicate(timeout=10)[1]
+        assert names(cache) == at_work
+        assert part.read_bytes() == DATA[:1000]
+    assert names(cache) == []
+
+
+def test_two_who_fail_do_not_meet(cache):
+    """A third one must wait for the second, although the first has removed its lock."""
+    cache.mkdir()
+    at_work, most = [], []
+
+    def fail(_):
+        with suppress(ZeroDivisionError), files.part_of(cache / "numbers.bin") as part:
+            assert not part.exists()
+            part.write_bytes(b"half")
+            at_work.append(part)
+            most.append(len(at_work))
+            time.sleep(0.05)
+            at_work.pop()
+            raise ZeroDivisionError
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(fail, range(12)))
+    assert most == [1] * 12
+    assert names(cache) == []
+
+
+def test_a_leftover_that_belongs_to_nobody(file, server, cache):
+    cache.mkdir()
+    with files.part_of(cache / "numbers.bin") as part:
+        left = part
+    left.write_bytes(DATA * 2)
+    assert files.find(file).read_bytes() == DATA
+    assert names(cache) == ["numbers.bin"]
 
 
 # --- what a person sees --------------------------------------------------------------------------
