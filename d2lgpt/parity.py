@@ -39,21 +39,59 @@ def copy_weights(source, target):
 def max_abs_diff(a, b) -> float:
     """The largest absolute difference of two arrays of the same shape, of either backend.
 
-    Compared in float64. Equal infinities count as no difference; a NaN gives NaN, which no bound
-    lets through. Two empty arrays differ by 0.
+    Compared in float64 (for complex numbers: the absolute value of the difference), whole numbers
+    exactly, however large. Equal infinities count as no difference; a NaN gives NaN, which no
+    bound lets through, even where both arrays have it. Two empty arrays differ by 0.
 
     Raises:
-        ValueError: if the shapes differ (nothing is broadcast).
+        ValueError: if the shapes differ (nothing is broadcast), or an array is abstract.
+        TypeError: for what holds no numbers.
     """
     a, b = _to_numpy(a), _to_numpy(b)
     if a.shape != b.shape:
         raise ValueError(f"the shapes differ: {a.shape} and {b.shape}")
-    with np.errstate(invalid="ignore"):
-        difference = np.where(a == b, 0.0, np.abs(a - b))
-    return float(difference.max(initial=0.0))
+    with np.errstate(invalid="ignore", over="ignore"):
+        return float(_difference(a, b).max(initial=0.0))
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if "c" in (a.dtype.kind, b.dtype.kind):
+        real, imaginary = _difference(a.real, b.real), _difference(a.imag, b.imag)
+        no_number = np.isnan(real) | np.isnan(imaginary)  # hypot(inf, nan) would be inf
+        return np.where(no_number, np.nan, np.hypot(real, imaginary))
+    if _is_long(a) or _is_long(b):
+        a, b = _as_python(a), _as_python(b)
+    else:
+        dtype = np.result_type(a, b, np.float64)
+        a, b = a.astype(dtype), b.astype(dtype)
+    return np.where(a == b, 0.0, np.abs(a - b)).astype(np.float64)
+
+
+def _is_long(array: np.ndarray) -> bool:
+    """Whether float64 would round some of these numbers, which are whole."""
+    if array.dtype.kind not in "iu" or not array.size:
+        return False
+    return max(-int(array.min()), int(array.max())) > 2**53
+
+
+# Python subtracts whole numbers of any length without rounding, and float64 has whole numbers too.
+_as_python = np.frompyfunc(lambda x: int(x) if float(x).is_integer() else float(x), 1, 1)
 
 
 def _to_numpy(array) -> np.ndarray:
+    kind = type(array).__name__
+    if kind == "ShapeDtypeStruct" or (is_torch_tensor(array) and array.is_meta):
+        raise ValueError("an abstract array has a shape, but no numbers to compare")
     if is_torch_tensor(array):
-        array = array.detach().cpu().double().numpy()
-    return np.asarray(array, dtype=np.float64)
+        array = array.detach().cpu().to_dense()
+        if array.is_floating_point():  # NumPy lacks bfloat16 and others
+            array = array.double()
+        elif array.is_complex():
+            array = array.cdouble()
+        array = array.numpy(force=True)
+    array = np.asarray(array)
+    if array.dtype.kind == "V" and array.dtype.type is not np.void:  # bfloat16 and others of JAX
+        array = array.astype(np.float64)
+    if array.dtype.kind not in "biufc":
+        raise TypeError(f"max_abs_diff compares numbers, not a {kind} of {array.dtype}")
+    return array

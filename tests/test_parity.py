@@ -264,6 +264,111 @@ def test_max_abs_diff_of_odd_arrays():
         max_abs_diff(np.zeros(2), np.zeros((1, 2)))
 
 
+FORMS = [np.array, torch.tensor, jnp.array]
+LONG = 2**53
+
+
+@pytest.mark.parametrize("one", FORMS)
+@pytest.mark.parametrize("other", FORMS)
+def test_max_abs_diff_of_complex_numbers(one, other):
+    assert max_abs_diff(one([1j]), other([5j])) == 4
+    assert max_abs_diff(one([3 + 4j]), other([0j])) == 5
+    assert max_abs_diff(one([3 + 4j, 1]), other([3.0, 1.0])) == 4
+    assert max_abs_diff(one([1 + 1j]), other([1 + 1j])) == 0
+    inf, nan = float("inf"), float("nan")
+    assert max_abs_diff(one([complex(inf, 1)]), other([complex(inf, 1)])) == 0
+    assert max_abs_diff(one([complex(inf, 1)]), other([complex(-inf, 1)])) == inf
+    assert np.isnan(max_abs_diff(one([complex(nan, 1)]), other([complex(1, inf)])))
+
+
+def test_max_abs_diff_of_tensors_in_other_forms():
+    z = torch.tensor([1 + 2j])
+    assert max_abs_diff(z.conj(), [1 - 2j]) == 0
+    assert max_abs_diff(z.conj().imag, [-2]) == 0
+    assert max_abs_diff(torch.eye(3).to_sparse(), np.eye(3)) == 0
+    assert max_abs_diff(torch.ones(2, requires_grad=True), [1, 3]) == 2
+    assert max_abs_diff(nnx.Param(jnp.ones(2)), [1, 3]) == 2
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor], ids=["numpy", "pytorch"])
+def test_max_abs_diff_of_long_whole_numbers_is_exact(make):
+    """float64 rounds 2**53 + 1 to 2**53."""
+    a = make([LONG, 7])
+    assert max_abs_diff(a, make([LONG + 1, 7])) == 1
+    assert max_abs_diff(a, make([-LONG - 1, 7])) == 2.0**54  # rounded once, at the end
+    assert max_abs_diff(make(LONG), make(LONG + 3)) == 3
+    assert max_abs_diff(make([LONG + 1]), make([float(LONG)])) == 1
+    assert max_abs_diff(make([LONG + 1]), make([0.5])) == LONG
+    assert np.isnan(max_abs_diff(make([LONG + 1]), make([float("nan")])))
+    assert max_abs_diff(make([LONG + 1]), make([float("inf")])) == float("inf")
+    assert max_abs_diff(make([LONG + 1]), make([LONG + 4j])) == pytest.approx(17**0.5)
+    lowest, highest = make([-(2**63)]), np.array([2**64 - 1], dtype=np.uint64)
+    assert max_abs_diff(lowest, highest) == 2.0**64 + 2.0**63
+    assert max_abs_diff(highest, highest - np.uint64(1)) == 1
+
+
+@pytest.mark.parametrize("one", FORMS)
+@pytest.mark.parametrize("other", FORMS)
+def test_max_abs_diff_of_truth_values_and_small_whole_numbers(one, other):
+    assert max_abs_diff(one([True, False]), other([True, True])) == 1
+    assert max_abs_diff(one([True, False]), other([True, False])) == 0
+    assert max_abs_diff(one([True]), other([0.25])) == 0.75
+    assert max_abs_diff(np.array([-128], np.int8), other([127])) == 255
+    assert max_abs_diff(np.array([0], np.uint8), other([255])) == 255
+
+
+@pytest.mark.parametrize("one", FORMS)
+@pytest.mark.parametrize("other", FORMS)
+def test_a_nan_in_the_same_places_is_no_parity(one, other):
+    assert np.isnan(max_abs_diff(one([float("nan"), 1.0]), other([float("nan"), 1.0])))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"]
+)
+def test_max_abs_diff_in_low_precision(dtype):
+    pairs = [jnp.array([1.0, 2.0], dtype), torch.tensor([1.0, 1.5]).to(getattr(torch, dtype))]
+    pairs += [np.asarray(pairs[0])]
+    assert max_abs_diff(pairs[0], pairs[1]) == max_abs_diff(pairs[1], pairs[2]) == 0.5
+    assert max_abs_diff(pairs[0], pairs[2]) == 0
+    assert max_abs_diff(pairs[0], [1, 4]) == 2
+    # Their difference in float16 would be infinite.
+    assert max_abs_diff(np.array([6e4], np.float16), np.array([-6e4], np.float16)) == 120_000
+    assert max_abs_diff(jnp.array([-7], "int4"), torch.tensor([7])) == 14
+
+
+def test_max_abs_diff_keeps_what_is_longer_than_float64():
+    a = np.array([1.0], np.longdouble)
+    assert max_abs_diff(a, np.nextafter(a, 2)) == np.finfo(np.longdouble).eps
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (["a"], "not a list of <U1"),
+        ([b"a"], "not a list of |S1"),
+        (None, "not a NoneType of object"),
+        ([None, 1.0], "not a list of object"),
+        (np.array(["2026-08-01"], "datetime64[D]"), r"not a ndarray of datetime64\[D\]"),
+        (np.array([1], "timedelta64[s]"), r"not a ndarray of timedelta64\[s\]"),
+        (np.zeros(1, [("a", float)]), "not a ndarray of "),
+    ],
+    ids=str,
+)
+def test_what_has_no_difference(what, words):
+    for pair in ((what, what), (what, np.zeros(1)), (torch.zeros(1), what)):
+        with pytest.raises(TypeError, match="max_abs_diff compares numbers, " + words):
+            max_abs_diff(*pair)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
+def test_an_abstract_array_has_no_difference(backend):
+    array = backend.abstract(lambda: backend.array(np.zeros(2)))
+    array = array if backend is JAX else array.to("meta")
+    with pytest.raises(ValueError, match="an abstract array has a shape, but no numbers"):
+        max_abs_diff(array, np.zeros(2))
+
+
 def test_a_step_after_copying_is_compiled_once():
     """Copied arrays are as free to move as those that NNX draws itself."""
     source = torch.nn.Linear(3, 3)
