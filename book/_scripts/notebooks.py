@@ -115,13 +115,15 @@ def faults(pair: Pair) -> list[str]:
     return [fault for rule in RULES for fault in rule(pair)]
 
 
-def test(pairs: list[Pair], jobs: int) -> int:
+def test(pairs: list[Pair], jobs: int, twice: bool = False) -> int:
     """Execute the notebooks under nbval, which compares every output with the stored one."""
     # The last ones take longest: begun first, they keep no process waiting at the end.
     files = [str(pair.ipynb) for pair in reversed(pairs)]
     folders = [str(pair.ipynb.parent) for pair in pairs]
     command = [sys.executable, "-m", "pytest", "-c", "pyproject.toml", *NBVAL, "-n", str(jobs)]
     command += ["-p", "no:cacheprovider", "--rootdir", os.path.commonpath(folders), *files]
+    if twice:
+        command += ["-p", "book._scripts.twice"]
     return subprocess.run(command, cwd=ROOT).returncode
 
 
@@ -138,6 +140,8 @@ def main(arguments: list[str] | None = None) -> int:
             sub.add_argument("--check", action="store_true")
         if command in (run, test):
             sub.add_argument("-j", "--jobs", type=int, default=1)
+        if command is test:
+            sub.add_argument("--twice", action="store_true", help="run each cell twice in a row")
         if command is run:
             sub.add_argument("--timeout", type=int, default=600, help="seconds for one cell")
     options = vars(parser.parse_args(arguments))
