@@ -17,6 +17,7 @@ import json
 import math
 import os
 import re
+import zipfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -251,7 +252,9 @@ def gpt2_file_config(path: str | Path) -> dict:
     shapes = checkpoint.shapes
     for name in ("wte.weight", "wpe.weight"):
         if len(shapes.get(name, ())) != 2:
-            raise ValueError(f"{path} is no GPT-2: it has no table {name}")
+            raise ValueError(
+                f"{path} is no GPT-2: it has no table {name}{_part_of_several(checkpoint.path)}"
+            )
     (vocab_size, emb_dim), (context_length, _) = shapes["wte.weight"], shapes["wpe.weight"]
     with safe_open(path, framework="np") as file:
         metadata = file.metadata() or {}
@@ -260,11 +263,17 @@ def gpt2_file_config(path: str | Path) -> dict:
             f"{path} does not say how many heads its model has, and its width {emb_dim} is no "
             "multiple of 64, the width of a head in the released models: write the configuration"
         )
+    heads = metadata.get("n_heads", str(emb_dim // 64))
+    if not heads.isdecimal() or not int(heads) or emb_dim % int(heads):
+        raise ValueError(
+            f"{path} says in its metadata that its model has n_heads={heads!r}, which is no whole "
+            f"number that divides its width {emb_dim}: write the configuration"
+        )
     sizes = {
         "vocab_size": vocab_size,
         "context_length": context_length,
         "emb_dim": emb_dim,
-        "n_heads": int(metadata.get("n_heads", emb_dim // 64)),
+        "n_heads": int(heads),
         "n_layers": len({name.split(".")[1] for name in shapes if name.startswith("h.")}),
     }
     return check_config({**GPT_CONFIG_124M, **sizes, "qkv_bias": True})
@@ -291,8 +300,7 @@ class Checkpoint:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         if not self.path.is_file():
-            hint = "is a folder" if self.path.is_dir() else "does not exist"
-            raise FileNotFoundError(f"{self.path} {hint}: give the path of a safetensors file")
+            raise FileNotFoundError(f"{self.path} {_why_no_file(self.path)}")
         start, header = _read_header(self.path)
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.masks: dict[str, tuple[int, ...]] = {}
@@ -347,19 +355,76 @@ def _read_header(path: Path) -> tuple[int, dict]:
     return 8 + length, header
 
 
+def _why_no_file(path: Path) -> str:
+    if path.is_dir():
+        there = sorted(file.name for file in path.glob("*.safetensors"))
+        hint = f", such as {there[0]} in it" if there else ""
+        return f"is a folder: give the path of a safetensors file{hint}"
+    state = "is no ordinary file" if path.exists() else "does not exist"
+    return f"{state}: give the path of a safetensors file"
+
+
+# How a file starts (white space and capitals aside) -> what it is, and what to do.
+_AGAIN = "download the file again"
+_OTHER = "download the safetensors file instead"
+_STARTS = {
+    b"<!doctype": f"a web page saved under this name: {_AGAIN}",
+    b"<html": f"a web page saved under this name: {_AGAIN}",
+    b"<?xml": f"a web page saved under this name: {_AGAIN}",
+    b"version https://git-lfs": f"a Git LFS pointer, not the file that it points to: {_AGAIN}",
+    b"\x80": f"a pickle file, which is never opened, because it can run code: {_OTHER}",
+    b"\x1f\x8b": "compressed with gzip: unpack it first, for example with gunzip",
+    b"\x93numpy": "a NumPy array (.npy), not a checkpoint: " + _OTHER,
+    b"\x89hdf": f"an HDF5 file, as Keras writes them: {_OTHER}",
+    b"gguf": f"a GGUF file, as llama.cpp reads them: {_OTHER}",
+}
+
+
 def _what_it_is(path: Path) -> str:
     with path.open("rb") as stream:
         start = stream.read(256).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if start.startswith((b"<!doctype", b"<html", b"<?xml")):
-        return "a web page saved under this name: download the file again"
-    if start.startswith(b"version https://git-lfs"):
-        return "a Git LFS pointer, not the file that it points to: download the file again"
-    if start.startswith((b"pk\x03\x04", b"\x80")):
+    if not path.stat().st_size:
+        return f"an empty file: {_AGAIN}"
+    for first, words in _STARTS.items():
+        if start.startswith(first):
+            return words
+    if start.startswith(b"pk\x03\x04"):
+        return _which_zip(path, start)
+    if start.startswith((b"{", b"[")):
+        return _which_json(path)
+    return f"no whole safetensors file, perhaps cut short: {_AGAIN}"
+
+
+def _which_zip(path: Path, start: bytes) -> str:
+    names = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
+    if b"data.pkl" in start or any(name.endswith("data.pkl") for name in names):
+        return _STARTS[b"\x80"]
+    if names and all(name.endswith(".npy") for name in names):
         return (
-            "a pickle file, which is never opened, because it can run code: "
-            "download the safetensors file instead"
+            "an archive of NumPy arrays (.npz): write it as a safetensors file, "
+            "with safetensors.numpy.save_file(dict(numpy.load(path)), new_path)"
         )
-    return "no whole safetensors file, perhaps cut short: download the file again"
+    return "a zip archive: unpack it, and give the path of the safetensors file in it"
+
+
+def _which_json(path: Path) -> str:
+    try:
+        shards = sorted({*json.loads(path.read_text("utf-8"))["weight_map"].values()})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return f"a JSON file, with words in place of weights: {_OTHER}"
+    index = f"the index of a checkpoint in {len(shards)} files ({', '.join(shards)})"
+    if not all(shard.endswith(".safetensors") for shard in shards):
+        return f"{index}, which are no safetensors files: {_OTHER}"
+    return f"{index}: {_JOIN}"
+
+
+_JOIN = "join them into one, with load_file and save_file of safetensors.numpy, and load that"
+
+
+def _part_of_several(path: Path) -> str:
+    """What the name of a file such as model-00001-of-00002.safetensors adds to an error."""
+    part = re.search(r"-0*(\d+)-of-0*(\d+)\.", path.name)
+    return f" (it is file {part[1]} of {part[2]} of a checkpoint: {_JOIN})" if part else ""
 
 
 def pair_gpt2(checkpoint: Checkpoint, model) -> list[tuple[Parameter, Parameter]]:
@@ -483,7 +548,8 @@ def _check_file(checkpoint: Checkpoint, layout: dict[str, tuple[int, ...]]) -> N
         )
     if problems:
         raise ValueError(
-            f"{checkpoint.path} does not fit the model, nothing was loaded:" + _listed(problems)
+            f"{checkpoint.path} does not fit the model, nothing was loaded"
+            f"{_part_of_several(checkpoint.path)}:{_listed(problems)}"
         )
 
 

@@ -1,10 +1,14 @@
 """The released GPT-2 file: its layout, and what loading makes of it, whole, odd or damaged."""
 
+import gzip
+import io
+import json
 import math
 import os
 import subprocess
 import sys
 import textwrap
+import zipfile
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +25,13 @@ from flax import nnx
 import d2lgpt.checkpoint
 import d2lgpt.jax.gpt
 import d2lgpt.torch.gpt
-from d2lgpt.checkpoint import Checkpoint, gpt2_layout, write_random_gpt2
+from d2lgpt.checkpoint import (
+    Checkpoint,
+    gpt2_file_config,
+    gpt2_layout,
+    write_gpt2,
+    write_random_gpt2,
+)
 from d2lgpt.config import gpt2_config
 from d2lgpt.jax import loading as jax_loading
 from d2lgpt.parameters import parameters
@@ -310,27 +320,143 @@ def test_an_abstract_model_stays_abstract_after_a_failure(tensors, tmp_path):
     assert all(p.is_meta for p in model.parameters())
 
 
+def zipped(**members):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name.replace("_", "."), content)
+    return stream.getvalue()
+
+
+def index_of(*shards):
+    weights = {f"h.{i}.ln_1.bias": shard for i, shard in enumerate(shards)}
+    return json.dumps({"metadata": {"total_size": 1}, "weight_map": weights}, indent=2).encode()
+
+
+def as_npz(whole):
+    stream = io.BytesIO()
+    np.savez(stream, **{"wte.weight": np.zeros(2), "wpe.weight": np.ones(3)})
+    return stream.getvalue()
+
+
+def as_npy(whole):
+    stream = io.BytesIO()
+    np.save(stream, np.zeros(2))
+    return stream.getvalue()
+
+
+def as_pickle(whole, **options):
+    stream = io.BytesIO()
+    torch.save({"wte.weight": torch.zeros(2)}, stream, **options)
+    return stream.getvalue()
+
+
 DAMAGED = {
-    "cut short": (lambda whole: whole[:-100], "download the file again"),
+    "cut short": (lambda whole: whole[:-100], "perhaps cut short: download the file again"),
     "cut in the header": (lambda whole: whole[:100], "download the file again"),
-    "empty": (lambda whole: b"", "download the file again"),
-    "web page": (lambda whole: b"\n<!DOCTYPE html><html>Not found</html>", "a web page"),
-    "pointer": (lambda whole: b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
-    "old pickle": (lambda whole: b"\x80\x02}q\x01." * 9, "a pickle file, which is never opened"),
+    "a byte too many": (lambda whole: whole + b"x", "download the file again"),
+    "empty": (lambda whole: b"", "an empty file: download the file again"),
+    "web page": (
+        lambda whole: b"\n<!DOCTYPE html><html>Not found</html>",
+        "a web page saved under this name: download the file again",
+    ),
+    "pointer": (
+        lambda whole: b"version https://git-lfs.github.com/spec/v1\n",
+        "a Git LFS pointer, not the file that it points to: download the file again",
+    ),
+    "old pickle": (
+        lambda whole: b"\x80\x02}q\x01." * 9,
+        "a pickle file, which is never opened.*: download the safetensors file instead",
+    ),
+    "PyTorch's": (as_pickle, "a pickle file, .*: download the safetensors file"),
+    "PyTorch's old": (
+        lambda whole: as_pickle(whole, _use_new_zipfile_serialization=False),
+        "a pickle file, .*: download the safetensors file",
+    ),
     "zipped pickle": (lambda whole: b"PK\x03\x04archive/data.pkl", "a pickle file"),
+    "npz": (as_npz, r"an archive of NumPy arrays \(.npz\): write it .*save_file\(dict\(numpy.load"),
+    "npy": (as_npy, r"a NumPy array \(.npy\), .*: download the safetensors file instead"),
+    "zip": (
+        lambda whole: zipped(model_safetensors=whole, readme_txt=b"Read me"),
+        "a zip archive: unpack it, and give the path of the safetensors file in it",
+    ),
+    "zip cut short": (lambda whole: zipped(a=whole)[:300], "a zip archive: unpack it"),
+    "gzip": (gzip.compress, "compressed with gzip: unpack it first"),
+    "Keras": (lambda whole: b"\x89HDF\r\n\x1a\n" + whole, "an HDF5 file, .*: download the safe"),
+    "GGUF": (lambda whole: b"GGUF\x03\0\0\0" + whole, "a GGUF file, .*: download the safetensors"),
+    "index": (
+        lambda whole: index_of("a-00001-of-00002.safetensors", "a-00002-of-00002.safetensors"),
+        r"the index of a checkpoint in 2 files \(a-00001-of-00002.safetensors, "
+        r"a-00002-of-00002.safetensors\): join them into one, with load_file and save_file",
+    ),
+    "index of pickles": (
+        lambda whole: index_of("a-00001-of-00001.bin"),
+        r"in 1 files \(a-00001-of-00001.bin\), which are no safetensors files: download the safe",
+    ),
+    "configuration": (
+        lambda whole: json.dumps(CFG).encode(),
+        "a JSON file, with words in place of weights: download the safetensors file instead",
+    ),
+    "other JSON": (lambda whole: b'[{"weight_map": 1}]', "a JSON file, with words"),
+    "half of a JSON": (lambda whole: index_of("a", "b")[:-30], "a JSON file, with words"),
+    "text": (lambda whole: b"#version: 0.2\n", "no whole safetensors file"),
 }
 
 
 @both_backends
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_file(backend, damage, path, tmp_path):
+def test_a_file_that_is_not_what_it_seems(backend, damage, path, tmp_path):
     change, message = DAMAGED[damage]
     damaged = tmp_path / "model.safetensors"
     damaged.write_bytes(change(path.read_bytes()))
-    with pytest.raises(ValueError, match=message) as caught:
+    with pytest.raises(ValueError, match=rf"model\.safetensors is .*{message}"):
         load(backend, damaged)
-    caught.match("download the")
-    caught.match("model.safetensors")
+
+
+@both_backends
+def test_one_file_of_several(backend, tensors, tmp_path):
+    some = dict(list(tensors.items())[:5])
+    shard = saved(tmp_path, some, "model-00001-of-00002.safetensors")
+    with pytest.raises(ValueError, match=r"it is file 1 of 2 of a checkpoint: join them into one"):
+        load(backend, shard)
+    shard = saved(tmp_path, {"ln_f.bias": torch.zeros(2)}, "model-00002-of-00002.safetensors")
+    with pytest.raises(ValueError, match=r"no table wte.weight \(it is file 2 of 2 of a checkp"):
+        gpt2_file_config(shard)
+
+
+@pytest.mark.parametrize("heads", ["abc", "", "0", "-3", "3.0", "7", "1e1"])
+def test_metadata_that_make_no_sense(heads, path, tmp_path):
+    changed = write_gpt2(
+        tmp_path / "file", CFG, lambda name, shape: np.zeros(shape), metadata={"n_heads": heads}
+    )
+    with pytest.raises(
+        ValueError, match=rf"file says .* n_heads='{heads}', which .* width 24: wri"
+    ):
+        gpt2_file_config(changed)
+    good = write_gpt2(
+        tmp_path / "file", CFG, lambda name, shape: np.zeros(shape), metadata={"n_heads": "3"}
+    )
+    assert gpt2_file_config(good)["n_heads"] == 3
+
+
+@both_backends
+def test_a_folder_in_place_of_a_file(backend, path):
+    words = "is a folder: give the path of a safetensors file, such as model.safetensors in it"
+    with pytest.raises(FileNotFoundError, match=words):
+        load(backend, path.parent)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes as on Unix")
+def test_a_pipe_in_place_of_a_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError, match="is no ordinary file: give the path of a safe"):
+        Checkpoint(tmp_path / "pipe")
+
+
+def test_a_type_that_no_file_is_written_in(tmp_path):
+    with pytest.raises(ValueError, match="dtype must be one of 'F32', 'F16', not 'F64'"):
+        write_gpt2(tmp_path / "file", CFG, lambda name, shape: np.zeros(shape), dtype="F64")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_is_not_there(tmp_path):
