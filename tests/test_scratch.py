@@ -105,7 +105,8 @@ def test_gelu_agrees_everywhere():
     ]
     for got in ours:
         for reference in references:
-            np.testing.assert_allclose(got, reference, atol=1e-6)
+            # Up to 20 units in the last place of 8; the exact form is 4.7e-4 away.
+            np.testing.assert_allclose(got, reference, rtol=0, atol=1e-5)
     assert np.isfinite(ours).all()
 
 
@@ -113,7 +114,8 @@ def test_gelu_agrees_everywhere():
 def test_gelu_at_one_and_the_gap_to_the_exact_form(backend):
     gelu = backend.scratch.GELU(**backend.rngs())
     assert float(gelu(backend.array(np.float32([1.0])))[0]) == pytest.approx(0.84119, abs=5e-6)
-    x = np.linspace(-5, 5, 20001, dtype="float32")
+    # The gap at x and -x is the same, and left of zero numbers are small: rounding is below 2e-7.
+    x = np.linspace(-5, 0, 10001, dtype="float32")
     exact = torch.nn.functional.gelu(torch.tensor(x), approximate="none").numpy()
     assert_fact("gelu.gap", np.abs(to_numpy(gelu(backend.array(x))) - exact).max())
 
