@@ -480,7 +480,10 @@ def _names(model) -> tuple[dict, str]:
         return GPT_MODEL_NAMES, "qkv_bias=True"
     if all(hasattr(model, name) for name in ("token_emb", "blks", "norm")):
         return GPT_NAMES, "pos='learned', norm='layer', act='gelu', pre_norm=True, bias=True"
-    raise TypeError(f"GPT-2 loads into a GPTModel or a GPT, not into a {type(model).__name__}")
+    inside = ": hand in the model in it" if type(model).__name__ == "Sequential" else ""
+    raise TypeError(
+        f"GPT-2 loads into a GPTModel or a GPT, not into a {type(model).__name__}{inside}"
+    )
 
 
 def _blocks(model):

@@ -1,13 +1,14 @@
 """The corpus: *The Time Machine* by H. G. Wells, in windows of tokens."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from d2lgpt.checks import check_choice
+from d2lgpt.config import check_whole
 from d2lgpt.files import File, find
 from d2lgpt.tokenizer import BPETokenizer, CharTokenizer
 
@@ -85,12 +86,11 @@ class TimeMachineWindows:
         seed: int = 0,
     ):
         check_choice("tokenization", tokenization, ("char", "bpe"))
-        least = {"batch_size": 1, "num_steps": 1, "num_train": 1, "num_val": 0}
-        given = (batch_size, num_steps, num_train, num_val)
-        for (name, low), value in zip(least.items(), given, strict=True):
-            if value < low:
-                raise ValueError(f"{name} must be {low} or more, not {value}")
-        self.batch_size, self.num_steps = batch_size, num_steps
+        self.batch_size = check_whole("batch_size", batch_size)
+        self.num_steps = num_steps = check_whole("num_steps", num_steps)
+        num_train = check_whole("num_train", num_train)
+        num_val = check_whole("num_val", num_val, least=0)
+        seed = check_whole("seed", seed, least=0)
         text = self._preprocess(self._download())
         char = tokenization == "char"
         self.vocab = CharTokenizer(text) if char else BPETokenizer(text, vocab_size)
@@ -126,7 +126,7 @@ class Batches:
         drop_last: leave out the last batch if it is smaller than the others.
 
     Raises:
-        ValueError: if there is not one batch.
+        ValueError: if there is not one batch, and for a `batch_size` that is no whole number.
     """
 
     def __init__(
@@ -137,6 +137,7 @@ class Batches:
         rng: np.random.Generator | None = None,
         drop_last: bool = False,
     ):
+        batch_size = check_whole("batch_size", batch_size)
         if len(windows) < (batch_size if drop_last else 1):
             raise ValueError(
                 f"{len(windows)} windows do not fill one batch of {batch_size}: "
@@ -163,3 +164,56 @@ def index_batches(
         rows = order[start : start + batch_size]
         if len(rows) == batch_size or not drop_last:
             yield rows
+
+
+def one_pass(data, loader: str, *kinds: type) -> Iterator[tuple]:
+    """The batches (X, Y) of one pass over `data`: what `data.train_dataloader()`, say, gives.
+
+    Args:
+        data: anything with that method, for instance a `TimeMachine`.
+        loader: the method's name.
+        kinds: the types of array that X and Y may have.
+
+    Raises:
+        TypeError: if there is no such method, if it gives no batches, and for a batch that is no
+            pair of such arrays.
+        ValueError: if the pass brings no batch at all, and for a batch in which X and Y do not
+            have the same shape (B, T).
+    """
+    name, batch = f"data.{loader}()", None
+    if not callable(method := getattr(data, loader, None)):
+        raise TypeError(
+            f"data must have a method {loader}, as a TimeMachine has, and a {type(data).__name__} "
+            "has none"
+        )
+    if not isinstance(batches := method(), Iterable):
+        raise TypeError(f"{name} must give batches (X, Y), not a {type(batches).__name__}")
+    for batch in batches:
+        yield _pair(name, batch, kinds)
+    if batch is None:
+        raise ValueError(
+            f"{name} gives no batch: it must begin anew at each call, and an empty list or a "
+            "generator that is used up has nothing to give"
+        )
+
+
+def _pair(name: str, batch, kinds: tuple[type, ...]) -> tuple:
+    """A batch, if it is a pair (X, Y) of arrays of these kinds, both (B, T)."""
+    parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+    if len(parts) != 2 or not all(isinstance(part, kinds) for part in parts):
+        wanted = " or ".join(map(_full_name, kinds))
+        found = ", ".join(type(part).__name__ for part in parts)
+        raise TypeError(f"{name} must give pairs (X, Y) of {wanted}, not ({found})")
+    X, Y = parts
+    if len(X.shape) != 2 or X.shape != Y.shape:
+        raise ValueError(
+            f"{name} must give X and Y of the same shape (B, T), not {tuple(X.shape)} and "
+            f"{tuple(Y.shape)}"
+        )
+    return X, Y
+
+
+def _full_name(kind: type) -> str:
+    """torch.Tensor, jax.Array, numpy.ndarray."""
+    package = kind.__module__.partition(".")[0].removesuffix("lib")
+    return f"{package}.{kind.__name__.rpartition('.')[2]}"

@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 
-from d2lgpt.progress import progress
+from d2lgpt.progress import progress_bar
 
 CONNECT = 5.0  # seconds for opening a connection: without a network, nobody waits for long
 SILENCE = 20.0  # seconds without a byte after which a server has stalled
@@ -182,7 +182,7 @@ def _download(file: File, part: Path) -> None:
 def _try_to_download(file: File, part: Path) -> None:
     import requests
 
-    bar = progress((), 1, unit="B", unit_scale=True, desc=file.name, delay=BAR_AFTER)
+    bar = progress_bar((), 1, unit="B", unit_scale=True, desc=file.name, delay=BAR_AFTER)
     bar.reset = lambda: setattr(bar, "n", 0)  # pooch's last call but one; tqdm's shows the bar
     try:
         with bar:

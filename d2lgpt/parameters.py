@@ -49,16 +49,42 @@ def _is_nnx(module) -> bool:
     return nnx is not None and isinstance(module, nnx.Module)
 
 
+def check_module(module, kind: type | None = None) -> None:
+    """Raise TypeError unless `module` is a module: of `kind`, a backend's, or else of any."""
+    if isinstance(module, kind) if kind else _is_torch(module) or _is_nnx(module):
+        return
+    kinds = {True: "a torch.nn.Module", False: "an nnx.Module"}
+    needed = kinds[kind.__module__.startswith("torch")] if kind else " or ".join(kinds.values())
+    name = type(module).__name__
+    if _is_torch(module) or _is_nnx(module):
+        raise TypeError(
+            f"{needed} is needed, not a {name} of the other backend, {kinds[_is_torch(module)]}"
+        )
+    hint = ": hand in the module itself, not what calls it" if callable(module) else ""
+    raise TypeError(f"{needed} is needed, not a {name}{hint}")
+
+
+def unwrapped(module):
+    """The module that PyTorch was told to compile or to copy to several devices, or the module.
+
+    `torch.compile`, `DataParallel` and `DistributedDataParallel` put it into one of their own.
+    """
+    while _is_torch(module):
+        parallel = sys.modules["torch"].nn.parallel
+        if "_orig_mod" in module._modules:  # torch.compile
+            module = module._orig_mod
+        elif isinstance(module, (parallel.DataParallel, parallel.DistributedDataParallel)):
+            module = module.module
+        else:
+            break
+    return module
+
+
 def parameters(module) -> list[Parameter]:
     """The parameters of a module, each once, with all the names that lead to it."""
-    if _is_torch(module):
-        found = _walk_torch(module)
-    elif _is_nnx(module):
-        found = _walk_nnx(module)
-    else:
-        raise TypeError(
-            f"a torch.nn.Module or an nnx.Module is needed, not {type(module).__name__}"
-        )
+    check_module(module)
+    module = unwrapped(module)
+    found = _walk_torch(module) if _is_torch(module) else _walk_nnx(module)
     found_once: dict[int, Parameter] = {}
     for name, path, value, transposed in found:
         parameter = found_once.setdefault(id(value), Parameter(path, value, transposed))
@@ -69,8 +95,9 @@ def parameters(module) -> list[Parameter]:
 
 
 def _walk_torch(module) -> Iterator[tuple[str, str, Any, bool]]:
-    for name, value in module.named_parameters(remove_duplicate=False):
-        yield name, name, value, False
+    for path, value in module.named_parameters(remove_duplicate=False):
+        name = path.replace("_orig_mod.", "")  # a part of the module may be compiled
+        yield name, path, value, False
 
 
 def _walk_nnx(node, name: tuple = (), path: tuple = ()) -> Iterator[tuple[str, str, Any, bool]]:
@@ -234,12 +261,13 @@ def _write_torch(target, pairs) -> None:
                     tensor = tensor.contiguous()
                 else:  # share no memory with the source
                     tensor = tensor.clone(memory_format=torch.contiguous_format)
-                parameter = torch.nn.Parameter(tensor, to.value.requires_grad)
-                fresh.update(dict.fromkeys(to.names, parameter))  # one object: tied stays tied
+                fresh[id(to.value)] = torch.nn.Parameter(tensor, to.value.requires_grad)
             else:
                 to.value.copy_(tensor)
-    if fresh:
-        target.load_state_dict(fresh, assign=True, strict=False)
+    if fresh:  # one object for all names of a parameter: tied stays tied
+        named = target.named_parameters(remove_duplicate=False)
+        state = {name: fresh[id(old)] for name, old in named if id(old) in fresh}
+        target.load_state_dict(state, assign=True, strict=False)
 
 
 def _write_nnx(target, pairs) -> None:

@@ -14,7 +14,8 @@ from d2lgpt.parameters import is_torch_tensor, pair, parameters, write
 def copy_weights(source, target):
     """Copy every parameter of `source` into `target`, a module of the same structure.
 
-    Either may be a `torch.nn.Module` or an `nnx.Module`. Parameters are paired by the path of
+    Either may be a `torch.nn.Module` or an `nnx.Module`, and wrapped by `torch.compile`,
+    `DataParallel` or `DistributedDataParallel`. Parameters are paired by the path of
     attribute names that leads to them; linear weights are transposed where the backends differ.
     All pairs are checked before anything is written, so `target` gets everything or stays as it
     was. It keeps its dtypes and devices, and shares no memory with a PyTorch source.

@@ -17,7 +17,7 @@ def person_looks() -> bool:
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
-def progress(iterable: Iterable, total: int | None = None, **options) -> tqdm:
+def progress_bar(iterable: Iterable, total: int | None = None, **options) -> tqdm:
     """The same items behind a bar, which disappears at the end; `options` are those of tqdm."""
     # Plain tqdm, not tqdm.auto: where ipywidgets are missing, that one warns on every import.
     return tqdm(iterable, total=total, leave=False, disable=not person_looks(), ncols=80, **options)

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from functools import cache
+from numbers import Integral
 
 import tiktoken
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
+from d2lgpt.config import check_whole, plain
 from d2lgpt.files import File, find
 
 _HUB = "https://huggingface.co/openai-community/gpt2/resolve/main"
@@ -62,9 +64,13 @@ class CharTokenizer:
     """One token for each character that occurs in a text, and `<unk>` for all others.
 
     Ids follow the order of the alphabet, as in d2l's `Vocab`.
+
+    Raises:
+        TypeError: for a text that is none.
     """
 
     def __init__(self, text: str):
+        _check_text(text)
         self._tokens = sorted({"<unk>", *text})
         self._ids = {token: i for i, token in enumerate(self._tokens)}
         self.unk = self._ids["<unk>"]
@@ -97,10 +103,13 @@ class BPETokenizer:
     for `vocab_size - 256` of them leaves the ids in between without a meaning.
 
     Raises:
-        ValueError: for a `vocab_size` that has no room for the bytes.
+        ValueError: for a `vocab_size` that is no whole number or has no room for the bytes.
+        TypeError: for a text that is none.
     """
 
     def __init__(self, text: str, vocab_size: int = 1024):
+        _check_text(text)
+        vocab_size = check_whole("vocab_size", vocab_size)
         if vocab_size < 256:
             raise ValueError(
                 f"vocab_size must be 256, one for each byte, or more: not {vocab_size}"
@@ -157,8 +166,18 @@ def _learn_merges(text: str, vocab_size: int) -> list[bytes]:
     return [bytes(byte[sign] for sign in token) for _, token in tokens]
 
 
+def _check_text(text: str) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"a tokenizer learns from a text, a str, not from a {type(text).__name__}")
+
+
 def _checked(i, size: int) -> int:
     """An id as an int, whatever kind of array it is from, if it lies in the vocabulary."""
-    if not 0 <= (i := int(i)) < size:
-        raise ValueError(f"token id {i} is outside the vocabulary: ids run from 0 to {size - 1}")
-    return i
+    number = plain(i)
+    if not isinstance(number, Integral) or isinstance(number, bool):
+        raise ValueError(f"a token id must be a whole number, not {i!r}: decode one sequence")
+    if not 0 <= number < size:
+        raise ValueError(
+            f"token id {number} is outside the vocabulary: ids run from 0 to {size - 1}"
+        )
+    return int(number)

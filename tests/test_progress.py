@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from d2lgpt.progress import person_looks, progress
+from d2lgpt.progress import person_looks, progress_bar
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def person(monkeypatch):
 
 def test_a_person_sees_a_bar_which_leaves_no_trace(person, capsys):
     assert person_looks()
-    assert list(progress(range(3), total=3, mininterval=0)) == [0, 1, 2]
+    assert list(progress_bar(range(3), total=3, mininterval=0)) == [0, 1, 2]
     written = capsys.readouterr().err
     assert "3" in written
     assert written.endswith("\r")
@@ -27,7 +27,7 @@ def test_a_person_sees_a_bar_which_leaves_no_trace(person, capsys):
 @pytest.mark.parametrize(("name", "value"), [("TQDM_DISABLE", "1"), ("PYTEST_VERSION", "9")])
 def test_stored_outputs_have_none(person, monkeypatch, capsys, name, value):
     monkeypatch.setenv(name, value)
-    assert list(progress(iter(range(3)))) == [0, 1, 2]
+    assert list(progress_bar(iter(range(3)))) == [0, 1, 2]
     assert capsys.readouterr().err == ""
 
 

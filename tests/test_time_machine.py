@@ -5,6 +5,7 @@ import tracemalloc
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -119,10 +120,15 @@ def test_a_text_of_one_window(backend):
     ("change", "message"),
     [
         ({"num_steps": 10}, "the text has 10 tokens, but a window of num_steps=10 needs 11"),
-        ({"num_steps": 0}, "num_steps must be 1 or more, not 0"),
-        ({"batch_size": 0}, "batch_size must be 1 or more"),
-        ({"num_train": 0}, "num_train must be 1 or more"),
-        ({"num_val": -1}, "num_val must be 0 or more"),
+        ({"num_steps": 0}, "num_steps must be a whole number of at least 1, not 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1"),
+        ({"batch_size": True}, "batch_size must be a whole number of at least 1, not True"),
+        ({"num_train": 0}, "num_train must be a whole number of at least 1"),
+        ({"num_train": 1e4}, r"num_train must be a whole number .*, not 10000\.0: write 10000"),
+        ({"num_val": -1}, "num_val must be a whole number of at least 0"),
+        ({"num_val": None}, "num_val must be a whole number of at least 0, not None"),
+        ({"seed": None}, "seed must be a whole number of at least 0, not None"),
+        ({"tokenization": "bpe", "vocab_size": 1e3}, r"vocab_size must be .*: write 1000"),
         ({"tokenization": "word"}, "tokenization must be one of 'char', 'bpe', not 'word'"),
         ({"tokenization": "bpe", "vocab_size": 200}, "vocab_size must be 256"),
         ({"text": ""}, "the text has 0 tokens"),
@@ -131,6 +137,18 @@ def test_a_text_of_one_window(backend):
 def test_arguments_that_make_no_sense(backend, change, message):
     with pytest.raises(ValueError, match=message):
         data(backend, **{"batch_size": 2, "num_steps": 3, "text": LETTERS, **change})
+
+
+@both
+@pytest.mark.parametrize("scalar", [np.int64, torch.tensor, jnp.int32])
+def test_whole_numbers_of_any_library(backend, scalar):
+    names = ("batch_size", "num_steps", "num_train", "num_val", "seed")
+    values = dict(zip(names, (2, 3, 4, 2, 5), strict=True))
+    d = data(backend, text=LETTERS, **{name: scalar(value) for name, value in values.items()})
+    assert (type(d.batch_size), type(d.num_steps)) == (int, int)
+    same = data(backend, text=LETTERS, **values)
+    for a, b in zip(batches(d.train_dataloader()), batches(same.train_dataloader()), strict=True):
+        np.testing.assert_array_equal(a.X, b.X)
 
 
 def test_too_few_windows_for_one_batch_of_jax():

@@ -2,7 +2,10 @@
 
 import shutil
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
+import torch
 from facts import assert_fact
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -107,6 +110,33 @@ def test_ids_outside_the_vocabulary(tokenizer):
     for i in (-1, len(tokenizer)):
         with pytest.raises(ValueError, match=f"token id {i} is outside.*0 to {len(tokenizer) - 1}"):
             tokenizer.decode([i])
+
+
+@pytest.mark.parametrize("tokenizer", [SOME, CharTokenizer(RHYME)])
+@pytest.mark.parametrize("i", [1.7, 2.0, "1", None, True, [1], np.zeros(2, int)], ids=str)
+def test_ids_that_are_no_whole_numbers(tokenizer, i):
+    with pytest.raises(ValueError, match=r"a token id must be a whole number, not .*: decode one"):
+        tokenizer.decode([i])
+
+
+@pytest.mark.parametrize("tokenizer", [SOME, CharTokenizer(RHYME)])
+@pytest.mark.parametrize("array", [np.array, torch.tensor, jnp.array])
+def test_ids_of_any_library(tokenizer, array):
+    assert tokenizer.decode(array(tokenizer.encode("wood"))) == "wood"
+
+
+@pytest.mark.parametrize("text", [b"wood", ["wood"], None], ids=str)
+def test_a_text_that_is_none(text):
+    for make in (CharTokenizer, BPETokenizer):
+        with pytest.raises(TypeError, match="learns from a text, a str, not from a "):
+            make(text)
+
+
+@pytest.mark.parametrize("size", [300.0, 1e3, "300", None, True])
+def test_a_vocabulary_of_no_whole_size(size):
+    with pytest.raises(ValueError, match="vocab_size must be a whole number of at least 1, not "):
+        BPETokenizer(RHYME, size)
+    assert len(BPETokenizer(RHYME, np.int64(300))) == 303
 
 
 def test_no_room_for_the_bytes():

@@ -1,5 +1,7 @@
 """Training: both backends take the same steps, and the loss is measured as it is defined."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -131,3 +133,119 @@ def test_default_initial_weights_differ_by_the_root_of_three():
         assert kernel.std().item() == pytest.approx(inputs**-0.5, rel=0.1)
     assert one.token_emb.weight.std().item() == pytest.approx(0.02, rel=0.2)
     assert other.token_emb.embedding[...].std().item() == pytest.approx(0.02, rel=0.2)
+
+
+class Made:
+    """Data whose batches come from where the test says."""
+
+    def __init__(self, loader):
+        self.train_dataloader = self.val_dataloader = loader
+
+
+def pair(backend, rows=2, steps=3):
+    ids = np.arange(rows * (steps + 1)).reshape(rows, -1) % 7
+    return backend.array(ids[:, :-1]), backend.array(ids[:, 1:])
+
+
+def refused(backend, data, error, words):
+    """Training and measuring on this data are refused, and the model is as it was."""
+    model, optimizer, training = make(backend)
+    before = [to_numpy(leaf).copy() for leaf in leaves(model)]
+    for run, loader in (
+        (lambda: training.train_lm(model, data, optimizer, 2), "train_dataloader"),
+        (lambda: training.val_loss(model, data), "val_dataloader"),
+    ):
+        with pytest.raises(error, match=words.format(loader=loader)):
+            run()
+    assert all((to_numpy(a) == b).all() for a, b in zip(leaves(model), before, strict=True))
+
+
+def leaves(model):
+    if isinstance(model, torch.nn.Module):
+        return list(model.parameters())
+    return jax.tree.leaves(nnx.state(model, nnx.Param))
+
+
+@both
+def test_a_pass_without_a_batch_is_an_error_and_not_endless(backend):
+    used_up = iter([])
+    for loader in (list, tuple, lambda: used_up, lambda: (x for x in ())):
+        refused(
+            backend, Made(loader), ValueError, r"data\.{loader}\(\) gives no batch: it must begin"
+        )
+
+
+@both
+def test_a_generator_that_is_used_up_after_some_steps(backend):
+    model, optimizer, training = make(backend)
+    once = iter([pair(backend)] * 3)
+    data = Made(lambda: once)
+    with pytest.raises(ValueError, match="a generator that is used up has nothing to give"):
+        training.train_lm(model, data, optimizer, 5)
+    assert len(training.train_lm(model, Made(lambda: [pair(backend)]), optimizer, 5)) == 5
+
+
+@both
+@pytest.mark.parametrize(
+    ("loader", "words"),
+    [
+        (None, r"data must have a method {loader}, as a TimeMachine has, and a Made has none"),
+        (lambda: None, r"data\.{loader}\(\) must give batches \(X, Y\), not a NoneType"),
+        (lambda: 7, r"data\.{loader}\(\) must give batches \(X, Y\), not a int"),
+        (lambda: [None], r"data\.{loader}\(\) must give pairs \(X, Y\) of .*, not \(NoneType\)"),
+        (lambda: ["ab"], r"pairs \(X, Y\) of .*, not \(str\)"),
+        (lambda: [{"X": 1, "Y": 2}], r"pairs \(X, Y\) of .*, not \(dict\)"),
+        (lambda: [([[1]], [[2]])], r"pairs \(X, Y\) of .*, not \(list, list\)"),
+    ],
+)
+def test_data_that_gives_no_pairs(backend, loader, words):
+    refused(backend, Made(loader), TypeError, words)
+
+
+@both
+def test_batches_of_one_array_or_of_three(backend):
+    X, Y = pair(backend)
+    for batch in (X, (X,), (X, Y, Y)):
+        refused(backend, Made(lambda batch=batch: [batch]), TypeError, r"pairs \(X, Y\) of ")
+
+
+@both
+def test_batches_of_the_other_backend(backend):
+    (other,) = (b for b in BACKENDS if b is not backend)
+    wanted = {"pytorch": r"torch\.Tensor", "jax": r"jax\.Array or numpy\.ndarray"}[backend.name]
+    data = Made(lambda: [pair(other)])
+    refused(backend, data, TypeError, rf"must give pairs \(X, Y\) of {wanted}, not \(")
+
+
+def test_batches_of_numpy_are_fine_in_jax():
+    model, optimizer, training = make(BACKENDS[1])
+    data = Made(lambda: [tuple(map(np.asarray, pair(BACKENDS[1])))])
+    assert len(training.train_lm(model, data, optimizer, 2)) == 2
+    assert training.val_loss(model, data) > 0
+
+
+@both
+def test_batches_whose_halves_do_not_fit(backend):
+    (X, Y), (longer, _) = pair(backend), pair(backend, steps=4)
+    for batch, shapes in (
+        ((X, longer), r"\(2, 3\) and \(2, 4\)"),
+        ((X, Y[:1]), r"\(2, 3\) and \(1, 3\)"),
+        ((X[0], Y[0]), r"\(3,\) and \(3,\)"),
+    ):
+        data = Made(lambda batch=batch: [batch])
+        refused(backend, data, ValueError, r"X and Y of the same shape \(B, T\), not " + shapes)
+
+
+@both
+@pytest.mark.parametrize("steps", [-1, 2.0, "2", None, True])
+def test_a_number_of_steps_that_is_none(backend, steps):
+    model, optimizer, training = make(backend)
+    with pytest.raises(ValueError, match="num_steps must be a whole number of at least 0, not "):
+        training.train_lm(model, Counting(backend), optimizer, steps)
+
+
+@both
+@pytest.mark.parametrize("scalar", [np.int64, torch.tensor, jnp.int32])
+def test_a_number_of_steps_of_any_library(backend, scalar):
+    model, optimizer, training = make(backend)
+    assert len(training.train_lm(model, Counting(backend), optimizer, scalar(2))) == 2

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from d2lgpt.checkpoint import GPT_NAMES, held_out_path, stand_in_path, write_gpt2
 from d2lgpt.corpus import TIME_MACHINE, decode
 from d2lgpt.files import find
-from d2lgpt.progress import progress
+from d2lgpt.progress import progress_bar
 from d2lgpt.tokenizer import gpt2_tokenizer
 from d2lgpt.torch.gpt import GPT
 from d2lgpt.torch.loading import load_gpt2
@@ -121,7 +121,7 @@ def train(ids: np.ndarray, tokens: np.ndarray, steps: int) -> GPT:
     )
     windows = np.lib.stride_tricks.sliding_window_view(text, CFG["context_length"] + 1)
     rng = np.random.default_rng(SEED)
-    bar = progress(range(steps), total=steps)
+    bar = progress_bar(range(steps), total=steps)
     for step in bar:
         batch = torch.tensor(windows[rng.integers(len(windows), size=BATCH)])
         logits = model(batch[:, :-1]) + weight

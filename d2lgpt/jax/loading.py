@@ -6,7 +6,7 @@ import jax
 from flax import nnx
 
 from d2lgpt.checkpoint import Checkpoint, pair_gpt2
-from d2lgpt.parameters import write
+from d2lgpt.parameters import check_module, write
 
 
 class TiedHead(nnx.Module):
@@ -44,6 +44,7 @@ def load_gpt2(model: nnx.Module, path: str | Path) -> nnx.Module:
         TypeError: if the model is no GPT.
         ValueError: for a damaged file, and for one that does not fit the model.
     """
+    check_module(model, nnx.Module)
     pairs = pair_gpt2(Checkpoint(path), model)
     if hasattr(model, "out_head"):  # first, so that the memory of the old head is free by now
         model.out_head = TiedHead(model.tok_emb)

@@ -5,11 +5,15 @@ from itertools import chain, islice, repeat
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 
+from d2lgpt.config import check_whole
+from d2lgpt.corpus import one_pass
 from d2lgpt.jax.modes import eval_mode
-from d2lgpt.progress import progress
+from d2lgpt.parameters import check_module
+from d2lgpt.progress import progress_bar
 
 
 def train_lm(model: nnx.Module, data, optimizer: nnx.Optimizer, num_steps: int) -> list[float]:
@@ -23,10 +27,16 @@ def train_lm(model: nnx.Module, data, optimizer: nnx.Optimizer, num_steps: int) 
 
     Returns:
         The mean cross-entropy per token (nats) of each step's batch, before the step.
+
+    Raises:
+        ValueError: if a pass over the data brings no batch, for X and Y of different shapes, and
+            for a number of steps that is none.
+        TypeError: for data without such batches, and for a model that is no module.
     """
+    check_module(model, nnx.Module)
     model.train()
     losses = []
-    for X, Y in progress(batches(data, num_steps), total=num_steps):
+    for X, Y in progress_bar(batches(data, num_steps), total=num_steps):
         losses.append(train_step(model, optimizer, X, Y))  # stays on the device
     return jnp.stack(losses).tolist() if losses else []
 
@@ -48,11 +58,14 @@ def val_loss(model: nnx.Module, data) -> float:
 
     Dropout is off meanwhile, and each sub-module is afterwards as it was. A smaller last batch
     counts by its size.
+
+    Raises:
+        ValueError, TypeError: as `train_lm` does, of `data.val_dataloader()`.
     """
     total, count = 0.0, 0
     with eval_mode(model):
         graphdef, state = nnx.split(model)
-    for X, Y in data.val_dataloader():
+    for X, Y in one_pass(data, "val_dataloader", jax.Array, np.ndarray):
         total, count = total + summed_loss(graphdef, state, X, Y), count + Y.size
     return float(total) / count
 
@@ -66,5 +79,5 @@ def summed_loss(graphdef: nnx.GraphDef, state: nnx.State, X: jax.Array, Y: jax.A
 
 def batches(data, num_steps: int):
     """The first `num_steps` training batches, in as many passes over the data as it takes."""
-    passes = (data.train_dataloader() for _ in repeat(None))
-    return islice(chain.from_iterable(passes), num_steps)
+    passes = (one_pass(data, "train_dataloader", jax.Array, np.ndarray) for _ in repeat(None))
+    return islice(chain.from_iterable(passes), check_whole("num_steps", num_steps, least=0))

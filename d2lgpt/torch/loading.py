@@ -5,7 +5,7 @@ from pathlib import Path
 from torch import nn
 
 from d2lgpt.checkpoint import Checkpoint, pair_gpt2
-from d2lgpt.parameters import write
+from d2lgpt.parameters import check_module, unwrapped, write
 
 
 def load_gpt2(model: nn.Module, path: str | Path) -> nn.Module:
@@ -21,7 +21,8 @@ def load_gpt2(model: nn.Module, path: str | Path) -> nn.Module:
     Args:
         model: a `GPTModel` with `qkv_bias=True`, or a `GPT` with GPT-2's options; concrete, or
             abstract (on the "meta" device), which then becomes concrete and takes over
-            pages of the file where it can: replace such a file, but do not write into it.
+            pages of the file where it can: replace such a file, but do not write into it. It may
+            be wrapped by `torch.compile`, `DataParallel` or `DistributedDataParallel`.
         path: a safetensors file.
 
     Raises:
@@ -29,8 +30,10 @@ def load_gpt2(model: nn.Module, path: str | Path) -> nn.Module:
         TypeError: if the model is no GPT.
         ValueError: for a damaged file, and for one that does not fit the model.
     """
-    pairs = pair_gpt2(Checkpoint(path), model)
-    write(model, pairs)
-    if hasattr(model, "out_head"):
-        model.out_head.weight = model.tok_emb.weight
+    check_module(model, nn.Module)
+    inner = unwrapped(model)
+    pairs = pair_gpt2(Checkpoint(path), inner)
+    write(inner, pairs)
+    if hasattr(inner, "out_head"):
+        inner.out_head.weight = inner.tok_emb.weight
     return model.eval()

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from d2lgpt.progress import progress
+from d2lgpt.config import check_whole
+from d2lgpt.corpus import one_pass
+from d2lgpt.parameters import check_module
+from d2lgpt.progress import progress_bar
 from d2lgpt.torch.modes import eval_mode
 
 
@@ -23,11 +26,17 @@ def train_lm(
 
     Returns:
         The mean cross-entropy per token (nats) of each step's batch, before the step.
+
+    Raises:
+        ValueError: if a pass over the data brings no batch, for X and Y of different shapes, and
+            for a number of steps that is none.
+        TypeError: for data without such batches, and for a model that is no module.
     """
+    check_module(model, nn.Module)
     model.train()
     device = next(model.parameters()).device
     losses = []
-    for X, Y in progress(batches(data, num_steps), total=num_steps):
+    for X, Y in progress_bar(batches(data, num_steps), total=num_steps):
         logits = model(X.to(device))
         loss = F.cross_entropy(logits.flatten(0, 1), Y.to(device).flatten())
         optimizer.zero_grad()
@@ -42,11 +51,14 @@ def val_loss(model: nn.Module, data) -> float:
 
     Dropout is off meanwhile, and each sub-module is afterwards as it was. A smaller last batch
     counts by its size.
+
+    Raises:
+        ValueError, TypeError: as `train_lm` does, of `data.val_dataloader()`.
     """
-    device = next(model.parameters()).device
     total, count = 0.0, 0
     with eval_mode(model), torch.no_grad():
-        for X, Y in data.val_dataloader():
+        device = next(model.parameters()).device
+        for X, Y in one_pass(data, "val_dataloader", torch.Tensor):
             logits = model(X.to(device))
             loss = F.cross_entropy(logits.flatten(0, 1), Y.to(device).flatten(), reduction="sum")
             total, count = total + loss, count + Y.numel()
@@ -55,5 +67,5 @@ def val_loss(model: nn.Module, data) -> float:
 
 def batches(data, num_steps: int):
     """The first `num_steps` training batches, in as many passes over the data as it takes."""
-    passes = (data.train_dataloader() for _ in repeat(None))
-    return islice(chain.from_iterable(passes), num_steps)
+    passes = (one_pass(data, "train_dataloader", torch.Tensor) for _ in repeat(None))
+    return islice(chain.from_iterable(passes), check_whole("num_steps", num_steps, least=0))
