@@ -479,6 +479,22 @@ FAULTS = [  # the rule, what breaks it, a part of what is said
         in_notebook(lambda nb, cells: cells[3]["metadata"]["tags"].append("jax")),
         "cell 4",
     ),
+    ("training_starts_afresh", in_text("x = 1", "train_lm(model, d, o, 9)"), "trains with model"),
+    (
+        "training_starts_afresh",
+        in_text("x = 1", "model = GPT()\nd2l.train_lm(model, TimeMachine(), optimizer, 9)"),
+        "trains with optimizer",
+    ),
+    (
+        "training_starts_afresh",
+        in_text("x = 1", "def losses(steps, m):\n    train_lm(m, 1, 2, steps)\n\n\nlosses(9, old)"),
+        "trains with old",
+    ),
+    (
+        "training_starts_afresh",
+        in_text("x = 1", "def losses():\n    train_lm(model, 1, 2, 9)"),
+        "trains with model",
+    ),
     (
         "cells_were_executed",
         in_notebook(lambda nb, cells: cells[3].update(execution_count=None)),
@@ -531,6 +547,21 @@ def test_each_rule_finds_its_fault(chapter, folder, capsys, rule, change, messag
     assert any(message in fault for fault in rule(Pair(folder, chapter.name)))
     assert tool(folder, "check") == 1
     assert message in capsys.readouterr().out
+
+
+def test_training_may_begin_with_what_the_cell_makes_or_copies(chapter):
+    good = """
+def losses(model, steps):
+    optimizer = adamw(model)
+    return train_lm(model, data(), optimizer, steps)
+
+
+fresh = GPT()
+x = losses(fresh, 9) + losses(deepcopy(untrained), 9)
+"""
+    in_text("x = 1", good.strip())(chapter)
+    rule = next(one for one in RULES if one.__name__ == "training_starts_afresh")
+    assert list(rule(Pair(chapter.md.parent, chapter.name))) == []
 
 
 def test_every_rule_is_shown_to_fail():

@@ -1,5 +1,6 @@
 """What must hold for the two files of a chapter: each rule yields one message per fault."""
 
+import ast
 import re
 from collections.abc import Iterator
 from copy import deepcopy
@@ -78,6 +79,38 @@ def magics_match_tags(pair: Pair) -> Iterator[str]:
             yield f"{label(pair.notebook, cell)}: its magic and its tags name different backends"
 
 
+def training_starts_afresh(pair: Pair) -> Iterator[str]:
+    """A cell that trains makes model, data and optimizer, so that it prints the same run again."""
+    trains = {"train_lm": 3}  # a function: how many of its first arguments its training changes
+    for cell in code_cells(pair.text):
+        tree = ast.parse(re.sub(r"^%.*", "", cell.source, flags=re.MULTILINE))
+        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+        found = set()
+        for function in functions:
+            parameters = [argument.arg for argument in function.args.args]
+            changed = _changed(function, trains)
+            if given := changed & set(parameters):
+                trains[function.name] = max(map(parameters.index, given)) + 1
+            found |= changed - _assigned(function) - given
+        rest = ast.Module([node for node in tree.body if node not in functions], [])
+        found |= _changed(rest, trains) - _assigned(rest)
+        for name in sorted(found):
+            yield f"{label(pair.text, cell)}: trains with {name}, which it does not make itself"
+
+
+def _changed(code: ast.AST, trains: dict[str, int]) -> set[str]:
+    """The names of what the calls of functions that train are given to change."""
+    calls = [node for node in ast.walk(code) if isinstance(node, ast.Call)]
+    called = {call: ast.unparse(call.func).rpartition(".")[2] for call in calls}
+    changed = [arg for call in calls for arg in call.args[: trains.get(called[call], 0)]]
+    return {arg.id for arg in changed if isinstance(arg, ast.Name)}
+
+
+def _assigned(code: ast.AST) -> set[str]:
+    names = [node for node in ast.walk(code) if isinstance(node, ast.Name)]
+    return {name.id for name in names if isinstance(name.ctx, ast.Store)}
+
+
 def cells_were_executed(pair: Pair) -> Iterator[str]:
     """Every code cell ran, in order, and none raised an error that it does not announce."""
     cells = code_cells(pair.notebook)
@@ -118,6 +151,7 @@ RULES = [
     listings_are_current,
     code_is_formatted,
     magics_match_tags,
+    training_starts_afresh,
     cells_were_executed,
     outputs_are_repeatable,
     pictures_have_alt_text,
