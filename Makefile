@@ -18,6 +18,9 @@ SHARE := --dist loadfile --no-loadscope-reorder
 # With the browser, one process more: it waits much of the time.
 PROCESSES := $(shell expr $(JOBS) + 1)
 
+# Tests that compute, and so depend on a processor's rounding.
+NUMERIC = $(shell grep -lE '^(from|import) (both|jax|numpy|torch)' tests/test_*.py)
+
 # Jobs share the environments and the notebooks: one after the other, also with make -j.
 .NOTPARALLEL:
 
@@ -56,6 +59,16 @@ test-colab: $(COLAB)/installed  ## Run the tests of the package and the notebook
 	@status=0; \
 	$(COLAB)/bin/python -m pytest -n $(JOBS) $(SHARE) -m "not book and not slow" || status=1; \
 	$(COLAB)/bin/python book/_scripts/notebooks.py test -j $(JOBS) || status=1; \
+	exit $$status
+
+.PHONY: test-portable
+test-portable: $(VENV)/installed  ## Run all that computes as on two older processors, cells twice
+	@status=0; \
+	for processor in avx2 avx; do \
+	  as_on="$(RUN) book/_scripts/as_on.py $$processor"; \
+	  $$as_on $(RUN) -m pytest -n $(JOBS) $(SHARE) -m "not book" $(NUMERIC) || status=1; \
+	  $$as_on $(NOTEBOOKS) test --twice -j $(JOBS) || status=1; \
+	done; \
 	exit $$status
 
 newcomer: $(VENV)/installed  ## Run every notebook as a newcomer in Colab, with times and memory
