@@ -198,8 +198,13 @@ def test_numbers_of_the_backends():
         ("12.1a", object(), "an object"),
         ("1.1", [1, 2], "2 numbers"),
         ("1.1", 5, "an int"),
-        ("1.1", np.ones((2, 2)), "an array of shape (2, 2)"),
-        ("1.3", [1, 0, 0, 0], "a list with 1 in it"),
+        ("1.1", np.ones((2, 3)), "an array of shape (2, 3)"),
+        ("1.1", {1, 2, 3, 4}, "a set"),
+        ("1.3", [2, 0, 0, 0], "a list with 2 in it"),
+        ("1.3", [1, 0, 0], "3 truth values"),
+        ("2.2b", [[True] * 3], "a list of length 1"),
+        ("2.2b", [[True] * 4, [False] * 4], "a list of 4 truth values in it"),
+        ("8.1", [1, 2], "2 numbers"),
         ("2.2b", [True, False], "a bool"),
         ("7.1", [1, 2], "a list"),
         ("7.1", {"small": 1}, "a dictionary with the keys ['small']"),
@@ -224,10 +229,11 @@ def test_not_answered_and_not_there():
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (lambda a, b: list(_same_tokens(a, b)), "it returns a list and should return a set"),
+        (lambda a, b: list(_same_tokens(a, b)), "it returns a list, and should return a set"),
         (lambda a, b: set(a) & set(b), "pieces of text"),
         (lambda a, b: set(gpt2_tokenizer().encode(a + b)), "an intersection is asked for"),
         (lambda a, b: set(), "ids that both texts have are missing"),
+        (lambda a, b: None, "it returns nothing"),
         (lambda a: a, "raised an error, TypeError"),
     ],
 )

@@ -84,9 +84,10 @@ MISTAKES = [
     (lambda x: x * sigmoid(1.702 * x).mean(), "is not x·σ(1.702·x)"),
     (lambda x: (x * sigmoid(1.702 * x)).sum(), "an array of shape ()"),
     (lambda x: x.zero_(), "is not x·σ(1.702·x)"),
-    (lambda x: of_torch(x.bfloat16()), "is not x·σ(1.702·x)"),
     (lambda x: float(x), "raised an error"),
-    (lambda x: None, "an array of shape ()"),
+    (lambda x: None, "it returns nothing: end it with a `return`"),
+    (lambda x: "x", "it returns a str, and should return an array of numbers"),
+    (lambda x: x / 0, "it returns"),
 ]
 
 
@@ -104,11 +105,11 @@ def test_a_mistake_in_the_function(answer, text):
         ([0.0203, 2.27, 0.0199], "a ratio of the two gaps"),
         ([0.0203, -2.27, 43], "which is not negative"),
         ([0.0207, 2.3, 44], "the gap to the tanh form"),
-        ([0.0193, 2.3, 43], "number 2, number 3 of the list is right"),
-        ([0.0203, 2.4, 43], "number 1, number 3 of the list is right"),
+        ([0.0193, 2.3, 43], "the second and third numbers are right: look at the other again"),
+        ([0.0203, 2.4, 43], "the first and third numbers are right: look at the other again"),
         ([2.27, 0.0203, 43], "in another order"),
         ([0.0203, 2.27], "not 2 numbers"),
-        ([0.0203, 2.27, None], "not a NoneType"),
+        ([0.0203, 2.27, None], "not None"),
     ],
 )
 def test_a_mistake_in_the_numbers(numbers, text):

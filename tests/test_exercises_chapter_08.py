@@ -205,13 +205,14 @@ MISTAKES = {
     "floats": (growing(give=lambda idx, prompt: idx.float()), "token ids are whole numbers"),
     "nothing": (growing(give=lambda idx, prompt: None), "it returns nothing"),
     "one more": (growing(more=1), "more than `max_new_tokens`"),
-    "one fewer": (growing(more=-1), "3 new tokens where 4 are due"),
+    "one fewer": (growing(more=-1), "3 new tokens where it should return 4"),
     "cropped prompt": (crops_what_it_returns, "cropped prompt"),
     "never ends": (never_ends, "goes on for ever"),
     "cuts afterwards": (cuts_afterwards, "goes on computing when they are complete"),
-    "padded": (pads_to_full_length, "something stands behind the stop token"),
+    "padded": (pads_to_full_length, "something follows the stop token"),
     "changes its input": (changes_its_input, "leave it as it is"),
     "swapped": (swapped, "have changed places"),
+    "text": (growing(give=lambda idx, prompt: "text"), "it returns a str, and should return"),
     "raises": (lambda model, idx: idx, "raised an error, TypeError"),
 }
 
@@ -233,7 +234,7 @@ def test_mistakes_in_jax():
         return right_in_jax(model, idx, 1, context_size, stop_id)
 
     assert "does not stop" in str(check("8.2", too_late))
-    assert "1 new tokens where 4 are due" in str(check("8.2", first))
+    assert "1 new token where it should return 4" in str(check("8.2", first))
 
 
 @pytest.mark.parametrize("answer", [3, "generate_until", [1, 2], np.arange(3)])
@@ -261,11 +262,14 @@ def test_forms_of_three_lists(answer):
     ("answer", "text"),
     [
         (WINDOWS[:2], "expects three lists of 12 token ids: for a context of 16, of 4 and of 1"),
-        (7, "not something of type int"),
+        (7, "not an int"),
         ([list("abcdefghijkl")] * 3, "not the text 'a'"),
         ([WINDOWS[1], WINDOWS[0], WINDOWS[2]], "in another order"),
         ([WINDOWS[0], WINDOWS[1], WINDOWS[2][:11]], "list 3 has 11 tokens"),
-        ([WINDOWS[0], WINDOWS[1], WINDOWS[1]], "list 1 and 2 is right"),
+        (
+            [WINDOWS[0], WINDOWS[1], WINDOWS[1]],
+            "the first and second lists are right: look at the other again",
+        ),
         ([[1] * 12] * 3, "none of the three"),
     ],
 )

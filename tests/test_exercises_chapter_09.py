@@ -124,7 +124,7 @@ def test_a_table_that_is_not_near(answer, text):
     ("answer", "form"),
     [
         (sharp()[::-1], "the gain before the table"),
-        (sharp()[0], "an array of another form"),
+        (sharp()[0], "an array of shape (3, 6)"),
         ((np.ones((4, 2)), np.ones(2)), "arrays of the shapes (4, 2) and (2,)"),
         ((np.ones((3, 2)), np.ones(3)), "arrays of the shapes (3, 2) and (3,)"),
         ((np.ones((3, 2)), [1, float("nan")]), "arrays with NaN or infinity in them"),

@@ -70,7 +70,7 @@ def test_recall_is_right():
         (set_recall, "comes twice in the text counts twice"),
         (fragile, "shorter than 20 characters"),
         (lambda t, b: float("nan"), "recall returns nan, which is no finite number, and should"),
-        (lambda t, b: None, "recall returns a NoneType, and should return a fraction"),
+        (lambda t, b: None, "recall returns None, and should return a fraction"),
         (lambda t, b: recall(t, b) or [0], "recall returns a list"),
     ],
 )
@@ -85,8 +85,8 @@ def test_another_recall(function, text):
         ((recall, 0.5, 1.0), "103,128"),
         ((recall, 0.0, 0.0035), "recites"),
         (recall, "expects a tuple"),
-        ((recall, 0.5), "not 2 things"),
-        ((0.5, 0.5, recall), "begins with something else"),
+        ((recall, 0.5), "not a tuple of length 2"),
+        ((0.5, 0.5, recall), "not a float in the place of the function"),
         ((recall, None, 0.1), "expects a tuple"),
     ],
 )

@@ -85,17 +85,17 @@ def test_ways_to_write_the_names(answer):
         ([[*UNREAD, "h.0.mlp.c_proj.bias"], UNFILLED], "one bias"),
         ([UNREAD, [*UNFILLED, "blks.0.ffn.W_2.bias"]], "one bias"),
         ([UNREAD[1:], UNFILLED], "around the blocks"),
-        ([UNREAD, UNFILLED[:2]], "0 names are too many, and 3 are missing"),
-        ([[*UNREAD, "ln_f.bias"], UNFILLED], "1 names are too many"),
+        ([UNREAD, UNFILLED[:2]], "0 names too many and 3 names missing"),
+        ([[*UNREAD, "ln_f.bias"], UNFILLED], "1 name too many and 0 names missing"),
         ([UNREAD, [*UNFILLED, "pos_emb.weight"]], "no position table"),
         ([["wpe", "c_fc"], ["W_g", "W_1"]], "whole names"),
         ([[*UNREAD, UNFILLED[0]], UNFILLED], "of tensors of the file"),
         ([UNREAD, [*UNFILLED, UNREAD[0]]], "of parameters of the model"),
         ([[], []], "shape fits"),
-        ([UNREAD], "not 1 things"),
-        (["wpe.weight", "W_g"], "in place of a list of names"),
-        ([[1, 2], [3]], "something of type int in it"),
-        (3, "something of type int"),
+        ([UNREAD], "not a list of length 1"),
+        (["wpe.weight", "W_g"], "a str in the place of a list of names"),
+        ([[1, 2], [3]], "a list with an int in it"),
+        (3, "not an int"),
     ],
 )
 def test_other_names(answer, text):
@@ -156,7 +156,9 @@ def test_perplexities(right, ids):
         return _turned(name, value) if name.startswith("h.0.") else value
 
     turned = gpt2_reference.perplexity(ids, first_only)
-    rejected("12.2c", [right[0], turned, right[2]], "in the first block only")
+    rejected(
+        "12.2c", [right[0], turned, right[2]], "only the first block has its matrix transposed"
+    )
 
     def weights_only(name, value):
         return _exchanged(name, value) if name.endswith("weight") else value
@@ -180,7 +182,7 @@ def test_positions():
     assert check("12.3a", torch.tensor(right[::-1]))
     rejected("12.3a", [i + 1 for i in right], "count from 0")
     rejected("12.3a", right[:-1], "some are missing")
-    rejected("12.3a", [*right, 99], "1 of these do not stand out")
+    rejected("12.3a", [*right, 99], "1 of these does not stand out")
     rejected("12.3a", [0.5, 1.2], "as whole numbers")
     rejected("12.3a", [99], "other positions")
     rejected("12.3a", 0, "expects a list")

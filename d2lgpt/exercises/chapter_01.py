@@ -46,6 +46,7 @@ EXERCISES = (
                 (TABLE, POSITIONS, TABLE, TABLE + POSITIONS): "the total leaves out the head",
                 (V, T, V, 2 * V + T): "these are rows: each row holds emb_dim numbers",
             },
+            names=("tok_emb", "pos_emb", "out_head", "total"),
         ),
         (
             "An embedding is a table: one row for each thing that can be looked up.",
@@ -70,6 +71,7 @@ EXERCISES = (
                     "a longer context costs something even here: each position has a row"
                 ),
             },
+            names=("context_length", "emb_dim"),
         ),
         ("Which of the three matrices has `context_length` as a side? Which have `emb_dim`?",),
     ),
@@ -88,9 +90,10 @@ EXERCISES = (
                     "the first position holds another token, so its own vector is another one"
                 ),
                 (False, False, False, True): (
-                    "each position has its own logits: the last one does not stand for all"
+                    "each position has its own logits: compare all four, not only the last"
                 ),
             },
+            names=range(4),
         ),
         ("Compare the two outputs position by position: `(a != b).any` over the vocabulary.",),
     ),

@@ -38,6 +38,7 @@ EXERCISES = (
                 (25.03, 5.98): "that is the network of five layers; here it has ten",
                 (25.03, 13.033): "the first network has five layers; both are to have ten",
             },
+            names=("without", "with"),
         ),
         ("`gradient_means` returns the first layer first.",),
     ),
@@ -56,6 +57,7 @@ EXERCISES = (
                     "a = 0 takes the shortcut away, and a = 1 is the shortcut of the chapter"
                 ),
             },
+            names=(0, 0.5, 1, 2),
         ),
         ("Only the line that adds x changes; the layers and the seed stay.",),
     ),

@@ -8,7 +8,8 @@ import numpy as np
 
 from d2lgpt.exercises.backends import Backend
 from d2lgpt.exercises.desk import Exercise
-from d2lgpt.exercises.judges import WrongForm, another_shape, numbers_in_order, tried
+from d2lgpt.exercises.forms import WrongForm
+from d2lgpt.exercises.judges import another_shape, compared, numbers_in_order, returned, tried
 from d2lgpt.exercises.sizes import ATTENTION, FEED_FORWARD, D
 from d2lgpt.parameters import Parameter, Stored, pair, parameters, write
 
@@ -27,6 +28,12 @@ PLACES = {
     "drop_rate_emb": {EMBEDDINGS},
     "drop_rate_shortcut": {AFTER_ATTENTION, AFTER_FEED_FORWARD},
     "drop_rate_attn": {WEIGHTS},  # last: it makes no difference where attention adds nothing
+}
+#: The attributes with parameters, and what is said where some have none yet.
+ATTRIBUTES = ("tok_emb", "pos_emb", "trf_blocks", "final_norm", "out_head")
+PLACEHOLDERS = {
+    "trf_blocks": "the blocks are still placeholders: put your `TransformerBlock` in their place",
+    "final_norm": "`final_norm` is still the placeholder: make it a `LayerNorm`",
 }
 ALL_PLACES = (EMBEDDINGS, WEIGHTS, AFTER_ATTENTION, AFTER_FEED_FORWARD)
 
@@ -80,15 +87,16 @@ def _logits(weights: dict, ids: np.ndarray, silent: Iterable[str] = ()) -> np.nd
     return linear("out_head", norm("final_norm", x))
 
 
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return np.allclose(a, b, rtol=1e-3, atol=1e-3)
+def _same(got: tuple[np.ndarray, float], wanted: np.ndarray, others: Iterable = ()) -> bool:
+    """Whether logits, given with their rounding, are the wanted ones rather than others."""
+    return compared(*got, wanted, [(other, "") for other in others], operations=32) is None
 
 
 def _and(places: Iterable[str]) -> str:
     return " and ".join(place for place in ALL_PLACES if place in places)
 
 
-def _acts_elsewhere(rate: str, got: np.ndarray, outcomes: dict) -> str:
+def _acts_elsewhere(rate: str, got: tuple[np.ndarray, float], outcomes: dict) -> str:
     """What a model does that is not right when one rate is 1 and the others are 0."""
     wanted = PLACES[rate]
     matches = [places for places, logits in outcomes.items() if _same(got, logits)]
@@ -108,12 +116,20 @@ def _acts_elsewhere(rate: str, got: np.ndarray, outcomes: dict) -> str:
 
 def _other_parameters(model) -> str | None:
     """The hint for a model that has not the parameters of a `GPTModel`."""
-    wanted = _shapes()
-    given = {name: p.shape for p in parameters(model) for name in p.names}
-    if not any(name.startswith("trf_blocks") for name in given):
-        return "the blocks are still placeholders: put your `TransformerBlock` in their place"
-    if not any(name.startswith("final_norm") for name in given):
-        return "`final_norm` is still the placeholder: it is to be a `LayerNorm`"
+    wanted, found = _shapes(), parameters(model)
+    given = {name: p.shape for p in found for name in p.names}
+    for tied in (sorted(p.names & set(wanted)) for p in found):
+        if len(tied) > 1:
+            return f"`{tied[0]}` and `{tied[1]}` are one matrix: here each layer has its own"
+    elsewhere = [name for name in given if name.partition(".")[0] not in ATTRIBUTES]
+    for part, placeholder in PLACEHOLDERS.items():
+        if not any(name.startswith(part) for name in given):
+            if elsewhere:
+                return (
+                    f"it has the parameter `{elsewhere[0]}`, but none in `{part}`: keep the "
+                    "attribute names of the chapters"
+                )
+            return placeholder
     for name, shape in wanted.items():
         if name not in given:
             return f"it lacks the parameter `{name}` (in PyTorch's terms): keep the attribute names"
@@ -148,8 +164,8 @@ def _try_three_rates(answer, backend: Backend, rng: np.random.Generator) -> str 
         model.train()
         return model
 
-    def logits(model) -> np.ndarray:
-        return backend.numpy(model(backend.array(ids)))
+    def logits(model) -> tuple[np.ndarray, float]:
+        return returned(model(backend.array(ids)), backend)
 
     try:
         problem = _other_parameters(backend.without_values(new))
@@ -166,7 +182,7 @@ def _try_three_rates(answer, backend: Backend, rng: np.random.Generator) -> str 
     plain = _logits(weights, ids)
     model = filled()
     model.eval()
-    if problem := another_shape(got := logits(model), plain):
+    if problem := another_shape((got := logits(model))[0], plain):
         return problem
     if not _same(got, plain):
         return (
@@ -182,7 +198,7 @@ def _try_three_rates(answer, backend: Backend, rng: np.random.Generator) -> str 
     for rate, places in PLACES.items():
         model = filled(**{rate: 1.0})
         got = logits(model)
-        if not _same(got, outcomes[frozenset(places)]):
+        if not _same(got, outcomes[frozenset(places)], outcomes.values()):
             return _acts_elsewhere(rate, got, outcomes)
         model.eval()
         if not _same(logits(model), plain):
@@ -219,6 +235,7 @@ EXERCISES = (
                     "attention has four matrices: what follows the heads is the fourth"
                 ),
             },
+            names=("ff", "att"),
         ),
         ("The feed-forward part widens fourfold and narrows again, each time with a bias.",),
     ),

@@ -21,6 +21,7 @@ EXERCISES = (
                 ),
                 (True, True, False): "exchanging blocks adds and removes none",
             },
+            names=("parameters", "logits", "placeholder"),
         ),
         ("Compare the logits before and after: is the largest difference rounding, or not?",),
     ),
@@ -40,8 +41,10 @@ EXERCISES = (
                     "with one block, positions 2 and 3 see the same set of tokens in both "
                     "sequences; are all entries of pos_emb zero, and is dropout off?"
                 ),
+                ((1, 2), (1, 2, 3, 4)): "positions count from 0",
                 ((), ()): "positions 0 and 1 hold other tokens: there the logits must differ",
             },
+            names=(1, 2),
         ),
         ("Within one block, attention is a weighted mean over the tokens it sees: a set.",),
     ),

@@ -26,6 +26,8 @@ EXERCISES = (
                 ),
                 (SIZES["xl"], SIZES["large"], SIZES["medium"]): "the sizes have changed places",
             },
+            names=("untied", "tied"),
+            others={"small"},
         ),
         ("Change `emb_dim`, `n_layers` and `n_heads`; an abstract model can be counted for free.",),
     ),
@@ -58,6 +60,7 @@ EXERCISES = (
                 (75, 75): "the tables and the head take memory too, before the first block",
                 (64, 64): "tied, the head costs nothing: more blocks fit",
             },
+            names=("untied", "tied"),
         ),
         (
             "How many parameters fit, at 16 bytes each?",

@@ -10,7 +10,8 @@ import numpy as np
 
 from d2lgpt.exercises.backends import PYTORCH, Backend
 from d2lgpt.exercises.desk import Exercise
-from d2lgpt.exercises.judges import WrongForm, listed, number, numbers_in_order, to_numbers, tried
+from d2lgpt.exercises.forms import ORDINALS, WrongForm, counted, kind_of, parts, rights, to_numbers
+from d2lgpt.exercises.judges import array_of, number, numbers_in_order, tried
 from d2lgpt.exercises.sizes import TABLE
 
 # ---- 8.2 Stop at a token ------------------------------------------------------------------------
@@ -195,9 +196,7 @@ def _stops_at_a_token(generate, backend: Backend, rng: np.random.Generator) -> s
             got = generate(model, ids, one.new, one.context, one.stop)
         except _Endless:
             return "it goes on for ever: `max_new_tokens` tokens at the latest end it"
-        if got is None:
-            return "it returns nothing: end it with a `return`"
-        problem = _compare(backend.numpy(got), one, scores, lengths)
+        problem = _compare(array_of(got, backend), one, scores, lengths)
         if problem:
             return problem
         if backend.numpy(ids).tolist() != [one.prompt]:
@@ -249,7 +248,8 @@ def _wrong_number(ids: list[int], case: _Case, scores: np.ndarray) -> str | None
             )
         if stops and len(ids) == len(wanted) - 1:
             return "the stop token is missing: it belongs to the result, as its last token"
-        return f"it returns {len(ids) - length} new tokens where {len(wanted) - length} are due"
+        found, due = len(ids) - length, len(wanted) - length
+        return f"it returns {counted(found, 'new token')} where it should return {due}"
     if len(ids) > len(wanted) and ids[: len(wanted)] == wanted:
         if case.new == 0:
             return "`max_new_tokens` 0 leaves the prompt as it is"
@@ -259,8 +259,9 @@ def _wrong_number(ids: list[int], case: _Case, scores: np.ndarray) -> str | None
         if stops and len(ids) == length + case.new and ids == onward:
             return "it does not stop at the stop token"
         if stops:
-            return "something stands behind the stop token: return the array up to it"
-        return f"it adds {len(ids) - length} tokens, more than `max_new_tokens` {case.new}"
+            return "something follows the stop token: return the array up to it"
+        added = counted(len(ids) - length, "token")
+        return f"it adds {added}, more than `max_new_tokens` {case.new}"
     return None
 
 
@@ -280,12 +281,13 @@ def _wrong_token(ids: list[int], case: _Case, scores: np.ndarray) -> str:
 
 # ---- 8.4 A smaller window -----------------------------------------------------------------------
 
-#: The new tokens of the chapter's `tiny`, for a context of 16, 4 and 1.
+#: The new tokens of the chapter's `tiny`, for each of `CONTEXTS`.
 WINDOWS = (
     (10, 21, 8, 93, 95, 66, 34, 8, 93, 93, 99, 91),
     (10, 37, 64, 57, 57, 57, 57, 57, 57, 57, 57, 57),
     (87, 83, 43, 34, 43, 34, 43, 34, 43, 34, 43, 34),
 )
+CONTEXTS = (16, 4, 1)
 _PROMPT = (1, 2, 3, 4)
 
 
@@ -294,12 +296,10 @@ def _token_lists(right: Sequence[tuple], wrong: dict[tuple, str]) -> Callable[[A
     right = [list(tokens) for tokens in right]
 
     def judge(answer) -> str | None:
-        answer = listed(answer)
-        if not isinstance(answer, (list, tuple)):
-            raise WrongForm(f"something of type {type(answer).__name__}")
-        if len(answer) != len(right):
-            raise WrongForm(f"{len(answer)} of them")
-        given = [_tokens(tokens) for tokens in answer]
+        found = parts(answer, CONTEXTS)
+        if len(found) != len(right):
+            raise WrongForm(f"{kind_of(answer)} of length {len(found)}")
+        given = [to_numbers(tokens) for tokens in found]
         if given == right:
             return None
         for candidate, text in wrong.items():
@@ -309,14 +309,12 @@ def _token_lists(right: Sequence[tuple], wrong: dict[tuple, str]) -> Callable[[A
             return "these are the lists, but the statement asks for them in another order"
         for i, (tokens, wanted) in enumerate(zip(given, right, strict=True)):
             if len(tokens) != len(wanted):
-                return f"list {i + 1} has {len(tokens)} tokens, and 12 new ones are asked for"
-        rights = [
-            str(i + 1)
-            for i, pair in enumerate(zip(given, right, strict=True))
-            if pair[0] == pair[1]
-        ]
-        if rights:
-            return f"list {' and '.join(rights)} is right: look at the rest again"
+                has = counted(len(tokens), "token")
+                return f"list {i + 1} has {has}, and 12 new ones are asked for"
+        rows = zip(ORDINALS, given, right, strict=False)
+        good = [ordinal for ordinal, tokens, wanted in rows if tokens == wanted]
+        if good:
+            return f"the {rights(good, len(right), 'list')}"
         return (
             "none of the three is what the chapter's model writes: take `tiny` with the weights "
             "that seed 123 gives, in evaluation mode"
@@ -324,18 +322,6 @@ def _token_lists(right: Sequence[tuple], wrong: dict[tuple, str]) -> Callable[[A
 
     judge.wrong = wrong
     return judge
-
-
-def _tokens(answer) -> list:
-    """A list of tokens; of a batch of one, its only row."""
-    answer = listed(answer)
-    if (
-        isinstance(answer, (list, tuple))
-        and len(answer) == 1
-        and isinstance(answer[0], (list, tuple))
-    ):
-        answer = answer[0]
-    return to_numbers(answer)
 
 
 # ---- The exercises ------------------------------------------------------------------------------
@@ -394,7 +380,7 @@ EXERCISES = (
             WINDOWS,
             wrong={
                 tuple(_PROMPT + tokens for tokens in WINDOWS): (
-                    "the prompt stands at the beginning of each list: report the new tokens alone"
+                    "each list begins with the prompt: report the new tokens alone"
                 ),
                 WINDOWS[::-1]: "the lists are in another order: 16 first, then 4, then 1",
                 (WINDOWS[0],) * 3: "the window must become smaller: is `context_size` passed on?",

@@ -1,12 +1,14 @@
 """The exercises of chapter 9: a language model."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 from d2lgpt.exercises.backends import PYTORCH, Backend
 from d2lgpt.exercises.desk import Exercise
-from d2lgpt.exercises.judges import WrongForm, kind_of, measured, numbers_in_order, tried
+from d2lgpt.exercises.forms import ROUNDING, WrongForm, in_order, is_array, kind_of, listed
+from d2lgpt.exercises.judges import compared, measured, numbers_in_order, returned, tried
 
 EPS = 1e-6  # of GPT's RMS normalization
 
@@ -23,37 +25,37 @@ def _logits(table: np.ndarray, gain: np.ndarray, eps: float = EPS) -> np.ndarray
 def _try_factors(answer, backend: Backend, rng: np.random.Generator) -> str | None:
     """Whether the two results are what (a) proves of them; other factors than ours may be."""
     V, D = 5, 3
-    for size in (1.0, 1e-3):  # the second so small that eps counts
-        table = size * rng.normal(size=(V, D))
-        gain = rng.permutation([-1, 1, 1]) * rng.uniform(0.5, 2, size=D)  # of both signs
+    for size in (1, 2**-10):  # the second so small that eps counts
+        # Exact in every precision: whole numbers over a power of two.
+        table = size * rng.integers(-255, 256, size=(V, D)) / 128
+        gain = rng.permutation([-1, 1, 1]) * rng.integers(64, 256, size=D) / 128  # of both signs
         both = answer(*(backend.array(a.astype(np.float32)) for a in (table, gain)))
+        if isinstance(both, Mapping):
+            both = in_order(both, ("s", "M"))
         if not isinstance(both, (tuple, list)) or len(both) != 2:
             return "it should return two arrays, s and M"
-        s, M = (np.asarray(backend.numpy(array), dtype=float) for array in both)
+        (s, unit), (M, other) = (returned(array, backend) for array in both)
         if (s.shape, M.shape) == ((V, V), (V,)):
             return "s and M have changed places: s is the first of the two"
         if s.shape != (V,):
             return f"s has the shape {s.shape}, and should have one number for each token, (V,)"
         if M.shape != (V, V):
             return f"M has the shape {M.shape}, and should have one number for each pair, (V, V)"
-        if problem := _judge_factors(table, gain, s, M):
+        unit = max(unit, other)
+        if unit == ROUNDING["float16"] and size < 1:  # its least number is a 17th of this eps
+            unit = 2**-5
+        if problem := _judge_factors(table, gain, s, M, unit):
             return problem
     return None
 
 
-def _judge_factors(table, gain, s, M) -> str | None:
+def _judge_factors(table, gain, s, M, unit) -> str | None:
     wanted, rows = _logits(table, gain), table.shape[1]
     got = s[:, None] * M
 
-    def same(a, b, bound=1e-3) -> bool:
-        return bool(np.abs(a - b).max() <= bound * np.abs(b).max())
+    def same(a, b, mistakes=()) -> str | None:
+        return compared(a, unit, b, mistakes)
 
-    if same(got, wanted):
-        if (s <= 0).any():
-            return "the product is right, but s is to be positive: a minus sign can go into M"
-        if not same(M, M.T):
-            return "the product is right, but M is not symmetric: what depends on i alone is s"
-        return None
     centred = table - table.mean(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
         inverse = M / s[:, None]
@@ -72,20 +74,30 @@ def _judge_factors(table, gain, s, M) -> str | None:
             "the head takes the rows of the table as they are: only row i is normalized",
         ),
     ]
-    for other, hint in mistakes:
-        if same(got, other):
-            return hint
-    if same(inverse, wanted):
+    hint = same(got, wanted, mistakes)
+    if hint is None:
+        if (s <= 0).any():
+            return "the product is right, but s is to be positive: a minus sign can go into M"
+        if same(M, M.T) is not None:
+            return "the product is right, but M is not symmetric: what depends on i alone is s"
+        return None
+    if hint:
+        return hint
+    if np.isfinite(inverse).all() and same(inverse, wanted) is None:
         return "s is upside down: the normalization divides by the root mean square"
-    if same(s * M, wanted.T) or same(s * M, wanted):
-        return "s belongs to the token that is read: s_i stands for a row of the logits"
+    if same(s * M, wanted.T) is None or same(s * M, wanted) is None:
+        return "s belongs to the token that is read: it multiplies a row of the logits"
     return "s_i times M_ij is not the logit of token j after token i"
 
 
 def _judge_table(answer) -> str | None:
     """Whether a table and a gain bring the loss on ijkijk... below 0.24 nats."""
-    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
-        raise WrongForm(f"{kind_of(answer)} of another form")
+    if isinstance(answer, Mapping):
+        answer = in_order(answer, ("table", "gain"))
+    if not isinstance(answer, (tuple, list)):
+        raise WrongForm(kind_of(answer))
+    if len(answer) != 2:
+        raise WrongForm(f"{kind_of(answer)} of length {len(answer)}")
     table, gain = (_array(part) for part in answer)
     if table.ndim == 1 and gain.ndim == 2:
         raise WrongForm("the gain before the table")
@@ -109,10 +121,12 @@ def _judge_table(answer) -> str | None:
 
 
 def _array(part) -> np.ndarray:
+    if is_array(part):
+        listed(part)  # refuses one that is too large
     try:
-        return np.asarray(PYTORCH.numpy(part), dtype=np.float64)
-    except (TypeError, ValueError):
-        raise WrongForm(f"a pair with a {type(part).__name__} in it") from None
+        return np.asarray(PYTORCH.numpy(part)).astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise WrongForm(f"a pair with {kind_of(part)} in it") from None
 
 
 def _cyclic_loss(logits: np.ndarray) -> float:
@@ -213,6 +227,7 @@ EXERCISES = (
                     "SwiGLU has three matrices: two on the way up, one back"
                 ),
             },
+            names=(768, 1024, 1280),
         ),
         ("SwiGLU has 3 · d · round(8d/3) weights.",),
     ),

@@ -1,13 +1,16 @@
 """The exercises of chapter 11: sampling."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 from d2lgpt.exercises.desk import Exercise
-from d2lgpt.exercises.judges import WrongForm, another_shape, measured, to_number, tried
+from d2lgpt.exercises.forms import WrongForm, counted, in_order, kind_of, rounding, to_number
+from d2lgpt.exercises.judges import NotYet, another_shape, compared, measured, returned, tried
 
 LENGTH = 20  # characters in a window of 11.1
+GRID = 128  # the probabilities of 11.3 are so many parts of 1
 LN_28 = math.log(28)
 
 
@@ -20,6 +23,15 @@ def _fraction(text: str, training_text: str, length: int = LENGTH, step: int = 1
     return sum(window in training_text for window in windows) / len(windows) if windows else 0.0
 
 
+def _is(result, right: float) -> bool:
+    """Whether a fraction is the right one, in the precision in which it comes.
+
+    The next fraction of n windows is 1/n away, and of one window more or fewer 1/n²: of the texts
+    below, 0.02 and 2e-5 at the least.
+    """
+    return abs(to_number(result) - right) <= (1e-6 + 4 * rounding(result)) * max(right, 0.05)
+
+
 def _recall_problem(recall) -> str | None:
     rng = np.random.default_rng()
 
@@ -29,20 +41,22 @@ def _recall_problem(recall) -> str | None:
     book = letters(300, "abcdefghij ")
     start = int(rng.integers(30, 200))
     known, strange = book[start : start + 60], letters(45, "uvwxyz")
-    found = to_number(recall(known, book))
-    if found != 1:
-        if math.isclose(found, 100):
+    count = len(known) - LENGTH + 1
+    found = recall(known, book)
+    if not _is(found, 1):
+        if _is(found, 100):
             return "that is in percent: return a fraction between 0 and 1"
-        if found == len(known) - LENGTH + 1:
+        if _is(found, count):
             return "it counts the windows that are found: divide by how many there are"
-        if 0 < found < 1 and math.isclose(found * len(known), len(known) - LENGTH + 1):
+        if _is(found, count / len(known)):
             return (
                 "it divides by the number of characters: a text of n characters has n − 19 windows"
             )
+        found = to_number(found)
         return f"a text copied from the training text should have recall 1, and gets {found:g}"
-    if to_number(recall(strange, book)) != 0:
+    if not _is(recall(strange, book), 0):
         return "a text that shares no letter with the training text should have recall 0"
-    if to_number(recall(known[:LENGTH], book)) != 1:
+    if not _is(recall(known[:LENGTH], book), 1):
         return "a text of exactly 20 characters is one window, and that window counts"
 
     # Pieces of the book from anywhere, of any length, among letters that it does not have.
@@ -52,35 +66,37 @@ def _recall_problem(recall) -> str | None:
         mixed += letters(int(rng.integers(1, 9)), "uvwxyz") + book[start : start + size]
     mixed += letters(5, "uvwxyz")
     for text in (mixed, mixed[:83], book[:20] + strange, strange + book[-20:]):
-        problem = _another_recall(to_number(recall(text, book)), text, book)
+        problem = _another_recall(recall(text, book), text, book)
         if problem:
             return problem
     twice = "z" + 2 * book[40:70] + "z"
-    if not math.isclose(to_number(recall(twice, book)), _fraction(twice, book)):
+    if not _is(recall(twice, book), _fraction(twice, book)):
         return "a window that comes twice in the text counts twice"
-    if to_number(recall(book[:LENGTH], book[1:])) != 0:
+    if not _is(recall(book[:LENGTH], book[1:]), 0):
         return "a window counts if all of its 20 characters occur, one after the other"
     for short in ("", book[10:29]):
         try:
-            found = to_number(recall(short, book))
+            nothing = _is(recall(short, book), 0)
         except (ZeroDivisionError, WrongForm):
-            found = None
-        if found != 0:
+            nothing = False
+        if not nothing:
             return "a text shorter than 20 characters has no window: its recall is to be 0"
     return None
 
 
-def _another_recall(found: float, text: str, book: str) -> str | None:
-    if math.isclose(found, _fraction(text, book), abs_tol=1e-12):
+def _another_recall(found, text: str, book: str) -> str | None:
+    if _is(found, _fraction(text, book)):
         return None
-    for length in (LENGTH - 1, LENGTH + 1):
-        if found and math.isclose(found, _fraction(text, book, length)):
-            return f"these are windows of {length} characters: take {LENGTH}"
-    if found and math.isclose(found, _fraction(text, book, step=LENGTH)):
-        return "a window begins at every character, so that each shares 19 with the next"
-    count = len(text) - LENGTH + 1
-    if found and math.isclose(found * (count - 1), round(found * (count - 1)), abs_tol=1e-9):
-        return f"a text of {len(text)} characters has {count} windows, the last of them included"
+    if not _is(found, 0):
+        for length in (LENGTH - 1, LENGTH + 1):
+            if _is(found, _fraction(text, book, length)):
+                return f"these are windows of {length} characters: take {LENGTH}"
+        if _is(found, _fraction(text, book, step=LENGTH)):
+            return "a window begins at every character, so that each shares 19 with the next"
+        count = len(text) - LENGTH + 1
+        if _is(found, round(to_number(found) * (count - 1)) / (count - 1)):
+            has = f"a text of {len(text)} characters has {count} windows"
+            return f"{has}, the last of them included"
     return (
         "in a text of which some windows occur in the training text, it finds another fraction: "
         "look for each window anywhere in the training text, from its first character to its last"
@@ -109,13 +125,15 @@ _TWO_FRACTIONS = measured(
 
 
 def _judge_recall(answer) -> str | None:
+    if isinstance(answer, Mapping):
+        answer = in_order(answer, ("recall", "samples", "unseen"))
     if not isinstance(answer, (tuple, list)):
-        raise WrongForm(f"something of type {type(answer).__name__}")
+        raise WrongForm(kind_of(answer))
     if len(answer) != 3:
-        raise WrongForm(f"{len(answer)} things")
+        raise WrongForm(f"{kind_of(answer)} of length {len(answer)}")
     recall, *fractions = answer
     if not callable(recall) or isinstance(recall, type):
-        raise WrongForm("a tuple that begins with something else than a function")
+        raise WrongForm(f"{kind_of(recall)} in the place of the function")
     fractions = [to_number(fraction) for fraction in fractions]
     try:
         problem = _recall_problem(recall)
@@ -166,61 +184,78 @@ def _softmax(z: np.ndarray) -> np.ndarray:
 
 
 def _trial_tempered(tempered, backend, rng) -> str | None:
-    def run(logits, temperature) -> np.ndarray:
-        logits = np.asarray(logits, np.float32)
+    def run(logits, temperature) -> tuple[np.ndarray, float]:
         with np.errstate(all="ignore"):
-            return np.asarray(backend.numpy(tempered(backend.array(logits), temperature)), float)
+            got = tempered(backend.array(np.asarray(logits, np.float32)), temperature)
+        return returned(got, backend, finite=False)
 
-    logits = rng.normal(size=7) * 2
+    def same(got, wanted, mistakes=()) -> str | None:
+        # In half precision logits are rounded too: by a hundredth at 3, and so the probabilities.
+        return compared(*got, wanted, mistakes, operations=16)
+
+    # Quarters, which every precision has, and so far apart that no temperature hides another.
+    logits = rng.permutation(np.arange(7) - 3) + rng.integers(-1, 2, size=7) / 4
     wanted = _softmax(logits)
     got = run(logits, 1.0)
-    if problem := another_shape(got, wanted):
+    if problem := another_shape(got[0], wanted):
         return problem
-    if not np.isclose(got.sum(), 1, atol=1e-4):
-        return f"at temperature 1 the probabilities add up to {got.sum():.3g}, not to 1"
-    if not np.allclose(got, wanted, atol=1e-5):
+    if not _adds_up(*got):
+        return f"at temperature 1 the probabilities add up to {got[0].sum():.3g}, not to 1"
+    if same(got, wanted) is not None:
         return "at temperature 1 it should be the softmax of the logits, and is not"
     for temperature in (float(rng.uniform(0.3, 0.8)), float(rng.uniform(1.5, 4))):
         got, wanted = run(logits, temperature), _softmax(logits / temperature)
-        if np.allclose(got, wanted, atol=1e-5):
+        mistakes = [
+            (
+                _softmax(logits * temperature),
+                "the logits are multiplied by the temperature: a low one should sharpen",
+            ),
+            (_softmax(logits), "another temperature gives the same probabilities"),
+        ]
+        hint = same(got, wanted, mistakes)
+        if hint is None:
             continue
-        if np.allclose(got, _softmax(logits * temperature), atol=1e-5):
-            return "the logits are multiplied by the temperature: a low one should sharpen"
-        if np.allclose(got, _softmax(logits), atol=1e-5):
-            return "another temperature gives the same probabilities"
-        if not np.isclose(got.sum(), 1, atol=1e-4):
+        if hint:
+            return hint
+        if not _adds_up(*got):
             return (
-                f"at temperature {temperature:.2f} the probabilities add up to {got.sum():.3g}: "
-                "the temperature belongs inside the softmax"
+                f"at temperature {temperature:.2f} the probabilities add up to "
+                f"{got[0].sum():.3g}: the temperature belongs inside the softmax"
             )
         return f"at temperature {temperature:.2f} it is not the softmax of z / τ"
     for shift in (1000, -1000):
-        got = run(logits + shift, 1.0)
+        got, _ = run(logits + shift, 1.0)
         if not np.isfinite(got).all():
             return (
-                f"for logits around {shift:,} it returns {got[0]}: exp leaves the range of a "
-                "float. What can be taken off all logits without changing the probabilities?"
+                f"for logits around {shift:,} it returns {got[~np.isfinite(got)][0]}: exp leaves "
+                "the range of a float. What can be taken off all logits without changing the "
+                "probabilities?"
             )
     places = rng.permutation(7)
-    cold = np.array([1000.0, 998, 995, 990, 0, -1000, 999])[places]
+    cold = np.array([1000.0, 996, 992, 984, 0, -1000, 988])[places]  # bfloat16 counts in fours
     got, wanted = run(cold, 0.001), _softmax(cold / 0.001)
-    if not np.isfinite(got).all():
+    if not np.isfinite(got[0]).all():
         return "for logits of 1,000 at temperature 0.001 it returns values that are not finite"
-    if not np.allclose(got, wanted, atol=1e-5):
+    if same(got, wanted) is not None:
         return "at temperature 0.001 the token with the largest logit should have probability 1"
     cold[places == 6] = 1000  # two favourites
-    if not np.allclose(run(cold, 0.001), _softmax(cold / 0.001), atol=1e-5):
+    if same(run(cold, 0.001), _softmax(cold / 0.001)) is not None:
         return "where two logits are equally large, both tokens should stay equally probable"
-    if not np.allclose(run(cold, 1e6), _softmax(cold / 1e6), atol=1e-5):
+    if same(run(cold, 1e6), _softmax(cold / 1e6)) is not None:
         return "at temperature 1,000,000 all tokens should be nearly equally probable"
     return None
 
 
+def _adds_up(probas: np.ndarray, unit: float) -> bool:
+    """Whether probabilities add up to 1, but for the rounding of each."""
+    return bool(abs(probas.sum() - 1) <= 1e-5 + 4 * unit)
+
+
 _FOUR_ENTROPIES = measured(
     4,
-    (lambda *means: min(means) >= 0, "an entropy is never negative: mind the sign"),
+    (lambda *means: min(means) >= -1e-5, "an entropy is never negative: mind the sign"),
     (
-        lambda *means: max(means) <= LN_28 + 1e-3,
+        lambda *means: max(means) <= LN_28 + 1e-5,
         "no entropy over 28 tokens exceeds ln 28 = 3.33 nats: take the mean over the steps, not "
         "the sum, and natural logarithms (a bit is 0.69 nats)",
     ),
@@ -264,14 +299,14 @@ def _nucleus(probas: np.ndarray, top_p: float) -> np.ndarray:
     return out.reshape(probas.shape)
 
 
-def _row_problem(got: np.ndarray, probas: np.ndarray, top_p: float) -> str | None:
+def _row_problem(got: np.ndarray, unit: float, probas: np.ndarray, top_p: float) -> str | None:
     """What is wrong with the nucleus of one row, if anything."""
     if not np.isfinite(got).all():
         return f"with top_p={top_p:g} it returns {got[~np.isfinite(got)][0]}: is the set empty?"
     kept, wanted = int((got > 0).sum()), _kept(probas, top_p)
     if kept == 0:
         return f"with top_p={top_p:g} no token is left: the most probable one always stays"
-    if not np.isclose(got.sum(), 1, atol=1e-4):
+    if not _adds_up(got, unit):
         return f"the new probabilities add up to {got.sum():.3g}: scale them to add up to 1"
     if kept != wanted:
         mass = np.sort(probas)[::-1].cumsum()
@@ -282,79 +317,76 @@ def _row_problem(got: np.ndarray, probas: np.ndarray, top_p: float) -> str | Non
             )
         if kept > wanted:
             return (
-                f"it keeps {kept} tokens where {wanted} have a mass of {mass[wanted - 1]:.3g}, "
-                f"enough for top_p={top_p:.3g}: the smallest set is asked for"
+                f"it keeps {counted(kept, 'token')} where {wanted} have a mass of "
+                f"{mass[wanted - 1]:.3g}, enough for top_p={top_p:.3g}: the smallest set is asked "
+                "for"
             )
-        return f"it keeps {kept} tokens where {wanted} are needed to reach top_p={top_p:.3g}"
+        kept = counted(kept, "token")
+        return f"it keeps {kept} where {wanted} are needed to reach top_p={top_p:.3g}"
     order = np.argsort(-probas, kind="stable")[:wanted]
     right = np.sort(probas[order] / probas[order].sum())
-    if not np.allclose(np.sort(got[got > 0]), right, atol=1e-5):
+    bound = 1e-5 + 4 * unit
+    if np.abs(np.sort(got[got > 0]) - right).max() > bound:
         return "the tokens that stay should keep the ratios of their probabilities"
     # Which of equal tokens stay is left open, so a kept token is compared with its own probability.
-    if not np.allclose(got[got > 0], (probas / probas[order].sum())[got > 0], atol=1e-5):
+    if np.abs(got - probas / probas[order].sum())[got > 0].max() > bound:
         return "these are the probabilities, but not each at the place of its token"
     return None
 
 
 def _trial_nucleus(nucleus, backend, rng) -> str | None:
-    def run(probas: np.ndarray, top_p: float) -> np.ndarray:
+    def run(probas: np.ndarray, top_p: float) -> tuple[np.ndarray, float]:
         given = backend.array(probas.copy())
         with np.errstate(all="ignore"):
-            got = np.array(backend.numpy(nucleus(given, top_p)), float)
+            got = returned(nucleus(given, top_p), backend, finite=False)
         if not np.array_equal(backend.numpy(given), probas):
-            raise _Changed
+            raise NotYet("it changes the array that it is given: return a new one")
         return got
 
     def drawn(*shape: int) -> np.ndarray:
-        return _softmax(rng.normal(size=shape) * 1.5).astype(np.float32)
+        """Rows of different probabilities: 128ths, so that sums are exact in every precision."""
+        size = shape[-1]
+        rows = []
+        for _ in range(math.prod(shape[:-1])):
+            extra = rng.multinomial(GRID - size * (size + 1) // 2, _softmax(rng.normal(size=size)))
+            rows.append(rng.permutation(np.arange(1, size + 1) + np.sort(extra)))
+        return (np.array(rows).reshape(shape) / GRID).astype(np.float32)
 
-    def clear(probas: np.ndarray, low: float, high: float) -> float:
-        """A top_p that no sum of probabilities comes close to."""
-        mass = np.sort(probas, axis=-1)[..., ::-1].cumsum(axis=-1)
-        while np.abs(mass - (top_p := float(rng.uniform(low, high)))).min() < 1e-3:
+    def clear(low: float, high: float) -> float:
+        """A top_p in the middle between two sums that probabilities may have."""
+        return (int(rng.integers(low * GRID, high * GRID)) + 0.5) / GRID
+
+    for _ in range(3):  # one row, of which no token reaches p alone
+        while (probas := drawn(9)).max() > 0.5:
             pass
-        return top_p
-
-    try:
-        for _ in range(3):  # one row, of which no token reaches p alone
-            while (probas := drawn(9)).max() > 0.5:
-                pass
-            top_p = clear(probas, 0.5, 0.9)
-            got = run(probas, top_p)
-            problem = another_shape(got, probas) or _row_problem(got, probas, top_p)
-            if problem:
-                return problem
-        exact = rng.permutation(np.array([1, 1, 2, 4, 8, 16], np.float32) / 32)
-        for top_p in (0.5, 0.75, 0.875):  # reached exactly
-            if problem := _row_problem(run(exact, top_p), exact, top_p):
-                return problem
-        probas = drawn(12)
-        if not np.allclose(run(probas, 1.0), probas, atol=1e-6):
-            return "top_p=1 should change nothing"
-        if problem := _row_problem(run(probas, 1e-6), probas, 1e-6):
+        top_p = clear(0.5, 0.9)
+        got, unit = run(probas, top_p)
+        problem = another_shape(got, probas) or _row_problem(got, unit, probas, top_p)
+        if problem:
             return problem
-        for equal in (np.full(8, 1 / 8, np.float32), np.array([0, 0.25, 0.5, 0.25, 0], np.float32)):
-            if problem := _row_problem(run(equal, 0.6), equal, 0.6):
-                return f"where tokens are equally probable, {problem}"
-        # Each row has a nucleus of its own; with p = 1 it has all tokens, whatever was drawn.
-        for shape, whole in (((4, 9), False), ((2, 3, 9), False), ((2, 3, 9), True)):
-            probas = drawn(*shape)
-            top_p = 1 if whole else clear(probas, 0.5, 0.8)
-            got = run(probas, top_p)
-            if problem := another_shape(got, probas):
-                return problem
-            for row, wanted in zip(got.reshape(-1, 9), probas.reshape(-1, 9), strict=True):
-                if problem := _row_problem(row, wanted, top_p):
-                    return (
-                        f"in an array of shape {shape}, where each row has its own set, {problem}"
-                    )
-    except _Changed:
-        return "it changes the array that it is given: return a new one"
+    exact = rng.permutation(np.array([1, 1, 2, 4, 8, 16], np.float32) / 32)
+    for top_p in (0.5, 0.75, 0.875):  # reached exactly
+        if problem := _row_problem(*run(exact, top_p), exact, top_p):
+            return problem
+    probas = drawn(12)
+    if compared(*run(probas, 1.0), probas, operations=2) is not None:
+        return "top_p=1 should change nothing"
+    if problem := _row_problem(*run(probas, 1e-6), probas, 1e-6):
+        return problem
+    for equal in (np.full(8, 1 / 8, np.float32), np.array([0, 0.25, 0.5, 0.25, 0], np.float32)):
+        if problem := _row_problem(*run(equal, 0.6), equal, 0.6):
+            return f"where tokens are equally probable, {problem}"
+    # Each row has a nucleus of its own; with p = 1 it has all tokens, whatever was drawn.
+    for shape, whole in (((4, 9), False), ((2, 3, 9), False), ((2, 3, 9), True)):
+        probas = drawn(*shape)
+        top_p = 1 if whole else clear(0.5, 0.8)
+        got, unit = run(probas, top_p)
+        if problem := another_shape(got, probas):
+            return problem
+        for row, wanted in zip(got.reshape(-1, 9), probas.reshape(-1, 9), strict=True):
+            if problem := _row_problem(row, unit, wanted, top_p):
+                return f"in an array of shape {shape}, where each row has its own set, {problem}"
     return None
-
-
-class _Changed(Exception):
-    """The answer has written into its argument."""
 
 
 # What holds for any distribution over 50,257 tokens. Four tokens with a mass of 0.9 or more leave
@@ -457,7 +489,7 @@ EXERCISES = (
         (
             "At each step keep three numbers of the probabilities before any are cut off: their "
             "entropy, how many are in the nucleus, and one minus the mass of the largest 50.",
-            "Sort the steps by entropy: where does the last one stand that breaks the rule?",
+            "Sort the steps by entropy: which is the last one that breaks the rule?",
         ),
     ),
 )

@@ -14,7 +14,8 @@ from importlib import import_module
 import numpy as np
 
 from d2lgpt.exercises import record
-from d2lgpt.exercises.judges import Judge, WrongForm, short
+from d2lgpt.exercises.forms import WrongForm, short
+from d2lgpt.exercises.judges import Judge
 
 SECONDS = 60  # for one answer; what takes longer is stopped, where the system can do that
 
@@ -50,20 +51,23 @@ class Verdict:
         return self.text
 
 
-def check(id: str, answer=None) -> Verdict:
+def check(id: str = "", *answer, **named) -> Verdict:
     """Say whether an answer is right, and if not, what kind of mistake it looks like.
 
     Args:
         id: the exercise, "7.1", or a part of one, "12.1a".
-        answer: what the statement asks for. None: the exercise is not answered yet.
+        answer: what the statement asks for. None: the exercise is not answered yet. Several
+            numbers may come as one list, one by one, or by name: `check("7.3", untied=1, tied=2)`.
 
     Returns:
         A verdict, true or false, after its sentence has been printed. What the answer itself prints
-        is not shown. Random generators and settings are as before, whatever it does.
+        is not shown. Random generators and settings are as before, whatever it does. Nothing that
+        is handed in makes `check` raise an error; only your own interrupt ends it early.
     """
-    exercise = exercises().get(str(id).strip())
+    exercise = _find(id)
     if exercise is None:
         return Verdict(False, f"There is no exercise {short(id)}: {_known(id)}.")
+    answer = _all_of(answer, named)
     if answer is None:
         return Verdict(False, f"{exercise.id}: not answered yet. Hand in {exercise.expects}.")
     try:
@@ -92,7 +96,7 @@ def check(id: str, answer=None) -> Verdict:
 
 def hint(id: str, number: int = 1) -> None:
     """Print one hint: `hint("7.1")`, then `hint("7.1", 2)`, and so on."""
-    exercise = exercises().get(str(id).strip())
+    exercise = _find(id)
     if exercise is None:
         print(f"There is no exercise {short(id)}: {_known(id)}.")
     elif not isinstance(number, int) or number not in range(1, len(exercise.hints) + 1):
@@ -126,6 +130,24 @@ def exercises() -> dict[str, Exercise]:
     return {exercise.id: exercise for chapter in chapters for exercise in chapter.EXERCISES}
 
 
+def _find(id) -> Exercise | None:
+    """The exercise of an id, also if it is written "12.1 A" or as the number 7.1."""
+    return exercises().get(_written(id)) if issubclass(type(id), (str, float)) else None
+
+
+def _written(id) -> str:
+    return "".join(short(id, str).split()).lower()
+
+
+def _all_of(answer: tuple, named: dict):
+    """What was handed in: the one thing, or all of several as a tuple or by their names."""
+    if set(named) == {"answer"} and not answer:
+        return named["answer"]
+    if named:
+        return named if not answer else (*answer, *named.values())
+    return answer[0] if len(answer) == 1 else answer or None
+
+
 def _say(text: str) -> None:
     """Print a text, also where the screen has not all of its letters."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
@@ -133,17 +155,19 @@ def _say(text: str) -> None:
 
 
 def _known(id) -> str:
-    chapter = str(id).partition(".")[0]
+    chapter = _written(id).partition(".")[0]
     near = [known for known in exercises() if known.partition(".")[0] == chapter]
     return f"those of chapter {chapter} are {', '.join(near)}" if near else "see progress()"
 
 
 def _in_words(error: BaseException) -> str:
-    """The kind of an error and the first line of its message, if it has one."""
+    """The kind of an error and the first line of its message, or two if a list begins there."""
     try:
-        lines = str(error).strip().splitlines()
-    except Exception:
+        lines = [line.strip() for line in str(error).strip().splitlines()]
+    except BaseException:  # whatever the message runs into: it is the answer's
         lines = []
+    if lines and lines[0].endswith(":") and not isinstance(error, FileNotFoundError):
+        lines[0] = " ".join(lines[:2])
     return ": ".join([type(error).__name__, *lines[:1]])[:200]
 
 
@@ -168,7 +192,7 @@ def _time_limit() -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
 
 
 class _Muted(io.TextIOBase):

@@ -2,20 +2,38 @@
 
 A judge raises `WrongForm` if the answer is not of the kind that the exercise asks for. Whatever
 else it raises comes from the answer itself, and is reported as such.
+
+What is computed is rounded, so a judge compares within a tolerance: well above what rounding does
+in the precision of the answer, on any processor, and below the smallest mistake that it is to
+notice. `tests/test_exercises_tolerances.py` hands in the nearest wrong answer to each.
 """
 
 import math
-import numbers
-import re
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Mapping, Set
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 
 from d2lgpt.exercises.backends import Backend, candidates
+from d2lgpt.exercises.forms import (
+    ORDINALS,
+    ROUNDING,
+    WrongForm,
+    counted,
+    is_array,
+    items,
+    kind_of,
+    parts,
+    rights,
+    rounding,
+    short,
+    spelled,
+    the_one,
+    to_numbers,
+    to_positions,
+    to_truths,
+)
 
 #: Takes an answer. A judge that knows wrong answers has them, with their hints, as `.wrong`.
 Judge = Callable[[Any], str | None]
@@ -24,12 +42,14 @@ Judge = Callable[[Any], str | None]
 NOT_YET = "not what comes out here: compare each step with the statement"
 
 
-class WrongForm(Exception):
-    """The answer is of another kind than the exercise asks for; the message says which it is."""
+class NotYet(Exception):
+    """What a function returned cannot be judged; the message is the hint."""
 
 
 #: Significant digits: None for exactly, one number for all, or one entry for each number.
 Digits = int | None | tuple[int | None, ...]
+
+# ---- Numbers ------------------------------------------------------------------------------------
 
 
 def number(right: float, *, digits: int | None = None, wrong: Mapping[float, str]) -> Judge:
@@ -45,43 +65,106 @@ def numbers_in_order(
     *,
     digits: Digits = None,
     wrong: Mapping[tuple[float, ...], str],
+    names: Iterable = (),
 ) -> Judge:
-    """Several numbers in the order of the statement, as a list, a tuple or an array."""
-    right = tuple(right)
+    """Several numbers in the order of the statement; a dictionary may have them by `names`."""
+    right, names = tuple(right), tuple(names)
     each = digits if isinstance(digits, tuple) else (digits,) * len(right)
-    close = [_close(d) for d in each]
-
-    def agree(given, others) -> bool:
-        return all(same(g, o) for same, g, o in zip(close, given, others, strict=True))
 
     def judge(answer) -> str | None:
-        given = [_the_one(answer)] if len(right) == 1 else to_numbers(answer)
+        given = [the_one(answer)] if len(right) == 1 else to_numbers(answer, names)
         if len(given) != len(right):
-            raise WrongForm(counted(len(given), "number"))
-        if agree(given, right):
-            return None
-        for candidate, hint in wrong.items():
-            if agree(given, candidate):
-                return hint
-        if any(agree(order, right) for order in permutations(given)):
-            return "these are the numbers, but the statement asks for them in another order"
-        if agree([-value for value in given], right):
-            return "the sign is the other way round"
-        in_hundreds = [
-            value / 100 if digits is not None and not same(value, wanted) else value
-            for digits, same, value, wanted in zip(each, close, given, right, strict=True)
-        ]
-        if agree(in_hundreds, right):
-            return "that is in percent: give a fraction"
-        pairs = enumerate(zip(close, given, right, strict=True))
-        matching = [i for i, (same, g, r) in pairs if same(g, r)]
-        if matching and len(right) > 1:
-            which = ", ".join(f"number {i + 1}" for i in matching)
-            return f"{which} of the list is right: look at the rest again"
-        return NOT_YET
+            raise WrongForm(_count(answer, len(given), "number"))
+        unit = rounding(answer)
+
+        def gaps(others, given=given) -> list[float]:
+            return [off(*one, unit) for one in zip(given, others, each, strict=True)]
+
+        hints = {right: None, **wrong}
+        nearest = min(hints, key=lambda others: max(gaps(others)))
+        if max(gaps(nearest)) <= 1:
+            return hints[nearest]
+        _refuse_half_precision(given, right, each, unit)
+        close = [gap <= 1 for gap in gaps(right)]
+        return _elsewhere(given, right, each, close, gaps) or _partly(close)
 
     judge.wrong = wrong
     return judge
+
+
+def off(given: float, right: float, digits: int | None, unit: float = ROUNDING["float32"]) -> float:
+    """How far a number is from the right one, where 1 is half a unit of its last digit.
+
+    Besides, rounding may take it as far as four operations in its precision do.
+    """
+    if digits is None:
+        return 0.0 if given == right else math.inf
+    # What tends to zero is zero but for rounding; significant digits say nothing of it.
+    half = 0.5 * 10.0 ** (_exponent(right) - digits + 1) if right else 1e-6
+    return abs(given - right) / (half + 4 * max(unit, 4e-7) * abs(right))
+
+
+def _exponent(value: float) -> int:
+    return math.floor(math.log10(abs(value))) if value else 0
+
+
+def _refuse_half_precision(given, right, each, unit) -> None:
+    """Raise WrongForm if whole numbers are wrong only because their dtype cannot hold them."""
+    rows = zip(given, right, each, strict=True)
+    near = [
+        abs(g - r) <= unit * abs(r) if d is None else off(g, r, d, unit) <= 1 for g, r, d in rows
+    ]
+    if unit > ROUNDING["float32"] and all(near):
+        raise WrongForm("numbers in half precision, which rounds them: count in integers")
+
+
+def _elsewhere(given, right, each, close, gaps) -> str | None:
+    """The hint for numbers that are right in another order, sign, unit or length."""
+
+    def agree(others) -> bool:
+        return max(gaps(right, others)) <= 1
+
+    if any(agree(order) for order in permutations(given)):
+        return "these are the numbers, but the statement asks for them in another order"
+    if agree([-value for value in given]):
+        return "the sign is the other way round"
+    measured = [digits is not None for digits in each]
+    rows = list(zip(given, close, measured, strict=True))
+    if agree([v / 100 if of and not near else v for v, near, of in rows]):
+        return "that is in percent: give a fraction"
+    if agree([1 / v if of and v and not near else v for v, near, of in rows]):
+        return "a quotient is upside down: divide the other way"
+    off_by = [i for i, near in enumerate(close) if not near]
+    if all(measured[i] and _too_early(given[i], right[i], each[i]) for i in off_by):
+        return "right as far as it goes, but with too few digits: see how many are asked for"
+    if all(measured[i] and _cut(given[i], right[i], each[i]) for i in off_by):
+        return "the last digit is cut off rather than rounded: round to the nearest"
+    return None
+
+
+def _too_early(given: float, right: float, digits: int) -> bool:
+    """Whether a number is the right one with one or two digits fewer than are asked for."""
+    few = range(max(1, digits - 2), digits)
+    return any(math.isclose(given, float(f"{right:.{n - 1}e}")) for n in few)
+
+
+def _cut(given: float, right: float, digits: int) -> bool:
+    """Whether a number has the digits of the right one, up to where they end."""
+    step = 10.0 ** (_exponent(right) - digits + 1)
+    return math.isclose(given, math.trunc(right / step) * step)
+
+
+def _partly(close: list[bool]) -> str:
+    if len(close) < 2 or not any(close):
+        return NOT_YET
+    names = [ordinal for ordinal, near in zip(ORDINALS, close, strict=False) if near]
+    return f"the {rights(names, len(close), 'number')}"
+
+
+def _count(answer, count: int, thing: str) -> str:
+    """What is handed in where another count is asked for."""
+    flat = not is_array(answer) or len(answer.shape) == 1
+    return counted(count, thing) if flat else kind_of(answer)
 
 
 def number_first(right: Iterable[float], *, wrong: Mapping[float, str]) -> Judge:
@@ -91,26 +174,57 @@ def number_first(right: Iterable[float], *, wrong: Mapping[float, str]) -> Judge
     rest = numbers_in_order(right, wrong={})
 
     def judge(answer) -> str | None:
-        shape = (len(answer),) if isinstance(answer, (list, tuple)) else None
-        if shape is None:
-            shape = getattr(answer, "shape", ())
-        if shape in ((), (1,)):
+        try:
+            alone = the_one(answer)
+        except WrongForm:
+            alone = None
+        if alone is not None or not (
+            is_array(answer) or isinstance(answer, (Mapping, list, tuple))
+        ):
             return first(answer)
         problem = rest(answer)
-        return problem and (first(_items(answer)[0]) or problem)
+        return problem and (first(items(answer)[0]) or problem)
 
     judge.wrong = wrong
     return judge
 
 
-def truths(right: Iterable[bool], *, wrong: Mapping[tuple[bool, ...], str]) -> Judge:
-    """A list of booleans."""
-    right = list(right)
+def measured(count: int, *rules: tuple[Callable[..., bool], str], names: Iterable = ()) -> Judge:
+    """Numbers that a run of the reader's own has given, judged by what must hold of them.
+
+    Each rule is a condition on the numbers and the hint for when it does not hold; the first one
+    that does not hold is told. What holds but for rounding holds.
+    """
+    names = tuple(names)
 
     def judge(answer) -> str | None:
-        given = to_truths(answer)
+        given = [the_one(answer)] if count == 1 else to_numbers(answer, names)
+        if len(given) != count:
+            raise WrongForm(_count(answer, len(given), "number"))
+        unit = rounding(answer)
+        nearby = [[value * (1 + sign * 4 * unit) for value in given] for sign in (-1, 1)]
+        for holds, hint in rules:
+            if not any(holds(*values) for values in (given, *nearby)):
+                return hint
+        return None
+
+    judge.rules = rules
+    return judge
+
+
+# ---- Truth values, positions, tables ------------------------------------------------------------
+
+
+def truths(
+    right: Iterable[bool], *, wrong: Mapping[tuple[bool, ...], str], names: Iterable = ()
+) -> Judge:
+    """A list of booleans."""
+    right, names = list(right), tuple(names)
+
+    def judge(answer) -> str | None:
+        given = to_truths(answer, names)
         if len(given) != len(right):
-            raise WrongForm(counted(len(given), "truth value"))
+            raise WrongForm(_count(answer, len(given), "truth value"))
         if given == right:
             return None
         for candidate, hint in wrong.items():
@@ -125,25 +239,33 @@ def truths(right: Iterable[bool], *, wrong: Mapping[tuple[bool, ...], str]) -> J
 
 
 def truth_lists(
-    right: Iterable[list], *, wrong: Mapping[tuple, str], kind: str = "truth values"
+    right: Iterable[list],
+    *,
+    wrong: Mapping[tuple, str],
+    kind: str = "truth values",
+    names: Iterable = (),
 ) -> Judge:
     """Two lists, of truth values or (`kind="positions"`) of whole numbers."""
-    right = [list(part) for part in right]
-    read = to_truths if kind == "truth values" else lambda part: sorted(to_numbers(part))
+    right, names = [list(part) for part in right], tuple(names)
+    read = to_truths if kind == "truth values" else to_positions
 
     def judge(answer) -> str | None:
-        answer = listed(answer)
-        if not isinstance(answer, (list, tuple)) or len(answer) != len(right):
-            raise WrongForm(f"{kind_of(answer)} of another form")
-        given = [read(list(part) if isinstance(part, set | range) else part) for part in answer]
+        found = parts(answer, names)
+        if len(found) != len(right):
+            length = "" if is_array(answer) else f" of length {len(found)}"
+            raise WrongForm(f"{kind_of(answer)}{length}")
+        given = [read(part) for part in found]
+        for part, wanted in zip(given, right, strict=True):
+            if kind == "truth values" and len(part) != len(wanted):
+                raise WrongForm(f"a list of {counted(len(part), 'truth value')} in it")
         if given == right:
             return None
         for candidate, hint in wrong.items():
             if given == [list(part) for part in candidate]:
                 return hint
-        for i, (part, wanted) in enumerate(zip(given, right, strict=True)):
+        for name, part, wanted in zip(ORDINALS, given, right, strict=False):
             if part == wanted:
-                return f"list {i + 1} is right: look at the other again"
+                return f"the {rights([name], len(right), 'list')}"
         return NOT_YET
 
     judge.wrong = wrong
@@ -151,28 +273,50 @@ def truth_lists(
 
 
 def table(
-    right: Mapping[str, tuple[float, ...]], *, wrong: Mapping[tuple[tuple[float, ...], ...], str]
+    right: Mapping[str, tuple[float, ...]],
+    *,
+    wrong: Mapping[tuple[tuple[float, ...], ...], str],
+    names: Iterable = (),
+    others: Set[str] = frozenset(),
 ) -> Judge:
-    """A dictionary from names to tuples of whole numbers; `wrong` has the rows without names."""
+    """A dictionary from names to tuples of whole numbers; `wrong` has the rows without names.
+
+    A row may be a dictionary by `names`. Rows of `others` may be there and are not looked at.
+    """
+    right, names = dict(right), tuple(names)
+    keys = list(right)
 
     def judge(answer) -> str | None:
-        if not isinstance(answer, Mapping):
-            raise WrongForm(kind_of(answer))
-        if set(answer) != set(right):
-            raise WrongForm(f"a dictionary with the keys {short(list(answer))}")
-        given = {name: tuple(to_numbers(answer[name])) for name in right}
-        if given == dict(right):
+        if isinstance(answer, Mapping):
+            rows = {_size(key): row for key, row in answer.items()}
+            if len(rows) != len(answer) or not set(keys) <= set(rows) <= {*keys, *others}:
+                raise WrongForm(f"a dictionary with the keys {short(list(answer))}")
+        else:
+            found = parts(answer)
+            if len(found) != len(keys) or not all(isinstance(r, (list, tuple)) for r in found):
+                raise WrongForm(kind_of(answer))
+            rows = dict(zip(keys, found, strict=True))
+        given = {key: tuple(to_numbers(rows[key], names)) for key in keys}
+        if given == right:
             return None
         for candidate, hint in wrong.items():
             if tuple(given.values()) == candidate:
                 return hint
-        if {name: row[::-1] for name, row in given.items()} == dict(right):
+        if {key: row[::-1] for key, row in given.items()} == right:
             return "the numbers of each pair have changed places"
-        rights = [name for name in right if given[name] == right[name]]
-        return f"{', '.join(rights)} is right: look at the rest again" if rights else NOT_YET
+        good = [key for key in keys if given[key] == right[key]]
+        return rights(good, len(keys)) if good else NOT_YET
 
     judge.wrong = wrong
     return judge
+
+
+def _size(key) -> str:
+    """A name such as "GPT-2 XL" without what all of them have in common."""
+    return spelled(key).removeprefix("gpt2").replace("extralarge", "xl")
+
+
+# ---- Functions and classes ----------------------------------------------------------------------
 
 
 def function(
@@ -190,15 +334,18 @@ def function(
         for arguments in inputs(np.random.default_rng()):
             wanted = reference(*arguments)
             got = answer(*arguments)
-            if type(got) is not type(wanted):
-                return (
-                    f"it returns a {type(got).__name__} and should return a {type(wanted).__name__}"
-                )
+            if got is None:
+                return NOTHING
+            if not isinstance(got, Set if isinstance(wanted, set) else type(wanted)):
+                return f"it returns {kind_of(got)}, and should return {kind_of(wanted)}"
             if got != wanted:
                 return hints(arguments, got, wanted)
         return None
 
     return judge
+
+
+NOTHING = "it returns nothing: end it with a `return`"
 
 
 def tried(
@@ -217,6 +364,8 @@ def tried(
         for backend in candidates(answer):
             try:
                 problem = trial(answer, backend, np.random.default_rng())
+            except NotYet as hint:
+                problem = str(hint)
             except Exception as error:
                 errors.append(error)
                 continue
@@ -232,21 +381,63 @@ def tried(
     return judge
 
 
-def measured(count: int, *rules: tuple[Callable[..., bool], str]) -> Judge:
-    """Numbers that a run of the reader's own has given, judged by what must hold of them.
+def returned(got, backend: Backend, *, finite: bool = True) -> tuple[np.ndarray, float]:
+    """What a function returned, in float64, and how coarsely it is rounded.
 
-    Each rule is a condition on the numbers and the hint for when it does not hold; the first one
-    that does not hold is told.
+    Raises:
+        NotYet: if it is no array of real numbers, or (`finite`) has NaN or infinity in it.
+    """
+    array = array_of(got, backend).astype(np.float64)
+    if finite and not np.isfinite(array).all():
+        raise NotYet(f"it returns {array[~np.isfinite(array)][0]} among its numbers")
+    return array, rounding(got)
+
+
+def array_of(got, backend: Backend) -> np.ndarray:
+    """What a function returned, as an array of NumPy; NotYet unless it has real numbers."""
+    if got is None:
+        raise NotYet(NOTHING)
+    try:
+        array = backend.numpy(got)
+        if array.dtype.kind in "OSU" or array.dtype.kind == "c":
+            raise TypeError
+        array.astype(np.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise NotYet(f"it returns {kind_of(got)}, and should return an array of numbers") from None
+    return array
+
+
+def compared(
+    got: np.ndarray,
+    unit: float,
+    wanted: np.ndarray,
+    mistakes: Iterable[tuple[np.ndarray, str]] = (),
+    *,
+    operations: int = 8,
+) -> str | None:
+    """None if a result is the wanted one, else the hint of the mistake that explains it, or "".
+
+    Args:
+        got: the result, and `unit`, how coarsely it is rounded (`returned` gives both).
+        wanted: what is right; `mistakes`: what people get instead, with their hints.
+        operations: how many roundings in a row may add up. Besides, 1e-5 of the largest entry.
+
+    In half precision a mistake may be no larger than rounding. But it pulls all entries its own
+    way, where rounding goes up and down: what is clearly nearer on the whole is meant.
     """
 
-    def judge(answer) -> str | None:
-        given = [_the_one(answer)] if count == 1 else to_numbers(answer)
-        if len(given) != count:
-            raise WrongForm(counted(len(given), "number"))
-        return next((hint for holds, hint in rules if not holds(*given)), None)
+    top = np.abs(wanted).max()
 
-    judge.rules = rules
-    return judge
+    def near(other) -> bool:
+        return bool(np.abs(got - other).max() <= (1e-5 + operations * unit) * np.abs(other).max())
+
+    def distance(other) -> float:
+        return float(np.sqrt(np.mean((got - other) ** 2)))
+
+    told_apart = [m for m in mistakes if not np.allclose(m[0], wanted, rtol=0, atol=1e-5 * top)]
+    explained = [(distance(other), hint) for other, hint in told_apart if near(other)]
+    closest, hint = min(explained, default=(math.inf, ""))
+    return None if near(wanted) and distance(wanted) <= closest / 0.9 else hint
 
 
 def another_shape(got: np.ndarray, wanted: np.ndarray) -> str | None:
@@ -254,117 +445,3 @@ def another_shape(got: np.ndarray, wanted: np.ndarray) -> str | None:
     if got.shape == wanted.shape:
         return None
     return f"it returns an array of shape {got.shape} where {wanted.shape} is asked for"
-
-
-# ---- What an answer may look like ---------------------------------------------------------------
-
-
-def to_number(answer) -> float:
-    """A number from a number, a scalar of any library, or a string like "7,087,872".
-
-    Raises:
-        WrongForm: for anything else, NaN and infinity included.
-    """
-    if isinstance(answer, (bool, np.bool_)):
-        raise WrongForm("a truth value")
-    if isinstance(answer, str):
-        text = answer.strip().replace("−", "-")
-        if re.fullmatch(r"[+-]?\d{1,3}(?:[,_ ]\d{3})+(?:\.\d*)?", text):
-            text = re.sub("[,_ ]", "", text)
-        try:
-            value = int(text)
-        except ValueError:
-            try:
-                value = float(text)
-            except ValueError:
-                raise WrongForm(f"the text {short(answer)}") from None
-    elif isinstance(answer, numbers.Integral):
-        value = int(answer)
-    elif isinstance(answer, (numbers.Real, Decimal)):
-        value = float(answer)
-    elif hasattr(answer, "shape") and hasattr(answer, "item"):
-        if math.prod(answer.shape) != 1:
-            raise WrongForm(f"an array of shape {tuple(answer.shape)}")
-        return to_number(answer.item())
-    else:
-        raise WrongForm(kind_of(answer))
-    if isinstance(value, int) and abs(value) > sys.float_info.max:
-        raise WrongForm("a whole number of more than 300 digits")
-    if not math.isfinite(value):
-        raise WrongForm(f"{value}, which is no finite number")
-    return value
-
-
-def _the_one(answer) -> float:
-    """A number, or the only number of a list."""
-    alone = isinstance(answer, (list, tuple)) and len(answer) == 1
-    return to_number(answer[0] if alone else answer)
-
-
-def to_numbers(answer) -> list[float]:
-    """Several numbers from a list, a tuple or a one-dimensional array."""
-    return [to_number(item) for item in _items(answer)]
-
-
-def to_truths(answer) -> list[bool]:
-    """Several truth values from a list, a tuple or a one-dimensional array."""
-    found = []
-    for item in _items(answer):
-        one = hasattr(item, "item") and math.prod(getattr(item, "shape", (0,))) == 1
-        value = item.item() if one else item
-        if not isinstance(value, bool):
-            raise WrongForm(f"a list with {short(item)} in it")
-        found.append(value)
-    return found
-
-
-def _items(answer) -> list:
-    if hasattr(answer, "tolist") and hasattr(answer, "shape"):
-        if len(answer.shape) != 1:
-            raise WrongForm(f"an array of shape {tuple(answer.shape)}")
-        return listed(answer)
-    if isinstance(answer, (list, tuple)):
-        return list(answer)
-    raise WrongForm(kind_of(answer))
-
-
-def listed(answer):
-    """An array as a list, unless it is one of those that fill the memory as lists."""
-    if not hasattr(answer, "tolist"):
-        return answer
-    if math.prod(getattr(answer, "shape", ())) > 100_000:
-        raise WrongForm(f"an array of shape {tuple(answer.shape)}")
-    return answer.tolist()
-
-
-def counted(count: int, thing: str) -> str:
-    """So many things, with an s if there are several."""
-    return f"{count} {thing}{'s' * (count != 1)}"
-
-
-def kind_of(value) -> str:
-    """What a value is, with its article; a class is a class."""
-    if isinstance(value, type):
-        return "a class"
-    if isinstance(value, np.ndarray):
-        return "an array"
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
-
-
-def short(value) -> str:
-    """What a value looks like, on one line and not too long."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _close(digits: int | None) -> Callable[[float, float], bool]:
-    """Whether a given number is the right one, to so many significant digits; None: exactly."""
-    if digits is None:
-        return lambda given, right: given == right
-    # Half a unit of the last digit, and a little more for who rounded on the way.
-    return lambda given, right: abs(given - right) <= 0.6 * 10 ** (_exponent(right) - digits + 1)
-
-
-def _exponent(value: float) -> int:
-    return math.floor(math.log10(abs(value))) if value else 0

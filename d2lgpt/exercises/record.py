@@ -45,7 +45,7 @@ def note(id: str) -> str:
             partial.replace(file)
         finally:
             partial.unlink(missing_ok=True)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         return f" (It could not be remembered: {error}.)"
     return ""
 
