@@ -10,6 +10,8 @@ except ModuleNotFoundError as error:
 
 from d2lgpt.bridge import fall_through as _fall_through
 from d2lgpt.data_hub import DATA_HUB, download
+from d2lgpt.jax.abstract import abstract_model
+from d2lgpt.jax.cache import generate_cached
 from d2lgpt.jax.census import count_parameters
 from d2lgpt.jax.corpus import TimeMachine
 from d2lgpt.jax.gpt import GPT, FeedForward, TransformerBlock
@@ -26,9 +28,11 @@ __all__ = [
     "FeedForward",
     "TimeMachine",
     "TransformerBlock",
+    "abstract_model",
     "count_parameters",
     "download",
     "eval_mode",
+    "generate_cached",
     "load_gpt2",
     "print_wrapped",
     "train_lm",

@@ -44,9 +44,9 @@ class DummyGPTModel(nnx.Module):
         self.out_head = nnx.Linear(cfg["emb_dim"], cfg["vocab_size"], use_bias=False, rngs=rngs)
 
     def __call__(self, in_idx: jax.Array) -> jax.Array:
-        check_token_ids(in_idx, self.tok_emb.num_embeddings, self.pos_emb.num_embeddings)
-        positions = jnp.arange(in_idx.shape[1])
-        x = self.tok_emb(in_idx) + self.pos_emb(positions)  # (B, T, D) + (T, D)
+        check_token_ids(in_idx, self.tok_emb, self.pos_emb.num_embeddings)
+        positions = jnp.arange(in_idx.shape[1])[None]
+        x = self.tok_emb(in_idx) + self.pos_emb(positions)  # (B, T, D) + (1, T, D)
         x = self.drop_emb(x)
         x = self.trf_blocks(x)
         x = self.final_norm(x)
@@ -86,9 +86,12 @@ class LayerNorm(nnx.Module):
         self.shift = nnx.Param(jnp.zeros(emb_dim))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        mean = x.mean(axis=-1, keepdims=True)
-        var = x.var(axis=-1, keepdims=True, ddof=0)
-        return self.scale * (x - mean) / jnp.sqrt(var + self.eps) + self.shift
+        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))  # squares overflow in float16
+        mean = wide.mean(axis=-1, keepdims=True)
+        var = wide.var(axis=-1, keepdims=True, ddof=0)
+        scale, shift = (jnp.broadcast_to(p[...], x.shape) for p in (self.scale, self.shift))
+        normalized = scale * (wide - mean) / jnp.sqrt(var + self.eps) + shift
+        return normalized.astype(x.dtype)
 
 
 class GELU(nnx.Module):
@@ -165,6 +168,8 @@ class MultiHeadAttention(nnx.Module):
         ValueError: if the heads do not divide d_out, or T exceeds context_length.
     """
 
+    heads_first = True  # queries, keys and values: (B, heads, T, head_dim)
+
     def __init__(
         self,
         d_in: int,
@@ -176,7 +181,7 @@ class MultiHeadAttention(nnx.Module):
         *,
         rngs: nnx.Rngs,
     ):
-        check_heads(d_out, num_heads, dropout)
+        check_heads(d_out, num_heads, dropout, "d_out")
         self.context_length = context_length
         self.num_heads = num_heads
         self.W_query = nnx.Linear(d_in, d_out, use_bias=qkv_bias, rngs=rngs)
@@ -186,24 +191,28 @@ class MultiHeadAttention(nnx.Module):
         self.dropout = nnx.Dropout(dropout, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        B, T, _ = x.shape
-        check_length(T, self.context_length)
-        queries = self.split_heads(self.W_query(x))  # (B, heads, T, head_dim)
-        keys = self.split_heads(self.W_key(x))
-        values = self.split_heads(self.W_value(x))
+        check_length(x.shape[1], self.context_length)
+        return self.merge(self.attend(*self.project(x)))
 
+    def project(self, x: jax.Array) -> list[jax.Array]:
+        B, T, _ = x.shape
+        matrices = (self.W_query, self.W_key, self.W_value)
+        # each (B, T, d_out) -> (B, heads, T, head_dim)
+        return [W(x).reshape(B, T, self.num_heads, -1).swapaxes(1, 2) for W in matrices]
+
+    def attend(self, queries, keys, values, visible=None) -> jax.Array:
+        if visible is None:  # each token sees itself and those before it
+            T = queries.shape[-2]
+            visible = jnp.tril(jnp.ones((1, 1, T, T), dtype=bool))
         # scores: (B, heads, T, T), how well each query matches each key
         scores = queries @ keys.swapaxes(-2, -1) / math.sqrt(keys.shape[-1])
-        future = jnp.triu(jnp.ones((T, T), dtype=bool), 1)
-        scores = jnp.where(future, -jnp.inf, scores)
+        scores = jnp.where(visible, scores, -jnp.inf)
         weights = self.dropout(jax.nn.softmax(scores, axis=-1))
+        return weights @ values  # (B, heads, T, head_dim)
 
-        context = (weights @ values).swapaxes(1, 2)  # (B, T, heads, head_dim)
-        return self.out_proj(context.reshape(B, T, -1))
-
-    def split_heads(self, x: jax.Array) -> jax.Array:
-        B, T, _ = x.shape
-        return x.reshape(B, T, self.num_heads, -1).swapaxes(1, 2)
+    def merge(self, context: jax.Array) -> jax.Array:
+        B, _, T, _ = context.shape
+        return self.out_proj(context.swapaxes(1, 2).reshape(B, T, -1))
 
 
 class TransformerBlock(nnx.Module):
@@ -247,16 +256,16 @@ class GPTModel(nnx.Module):
         self.tok_emb = nnx.Embed(cfg["vocab_size"], cfg["emb_dim"], rngs=rngs)
         self.pos_emb = nnx.Embed(cfg["context_length"], cfg["emb_dim"], rngs=rngs)
         self.drop_emb = nnx.Dropout(cfg["drop_rate"], rngs=rngs)
-        # remat: a trace for each block, where one long trace of all would take long to make
-        block = nnx.remat(lambda rngs: TransformerBlock(cfg, rngs=rngs))
-        self.trf_blocks = nnx.Sequential(*[block(rngs) for _ in range(cfg["n_layers"])])
+        self.trf_blocks = nnx.Sequential(
+            *[TransformerBlock(cfg, rngs=rngs) for _ in range(cfg["n_layers"])]
+        )
         self.final_norm = LayerNorm(cfg["emb_dim"], rngs=rngs)
         self.out_head = nnx.Linear(cfg["emb_dim"], cfg["vocab_size"], use_bias=False, rngs=rngs)
 
     def __call__(self, in_idx: jax.Array) -> jax.Array:
-        check_token_ids(in_idx, self.tok_emb.num_embeddings, self.pos_emb.num_embeddings)
-        positions = jnp.arange(in_idx.shape[1])
-        x = self.tok_emb(in_idx) + self.pos_emb(positions)  # (B, T, D) + (T, D)
+        check_token_ids(in_idx, self.tok_emb, self.pos_emb.num_embeddings)
+        positions = jnp.arange(in_idx.shape[1])[None]
+        x = self.tok_emb(in_idx) + self.pos_emb(positions)  # (B, T, D) + (1, T, D)
         x = self.drop_emb(x)
         x = self.trf_blocks(x)
         x = self.final_norm(x)
@@ -280,7 +289,7 @@ def generate_text_simple(
     Raises:
         ValueError: for an empty prompt, an id out of range, an impossible size, broken logits.
     """
-    check_generation(idx, max_new_tokens, context_size, model)
+    max_new_tokens, context_size = check_generation(idx, max_new_tokens, context_size, model)
     with eval_mode(model):
         graphdef, state = nnx.split(model)
     buffer = jnp.pad(idx, ((0, 0), (0, max_new_tokens)))  # (B, T + max_new_tokens)

@@ -11,6 +11,8 @@ from d2lgpt.bridge import fall_through as _fall_through
 from d2lgpt.data_hub import DATA_HUB, download
 from d2lgpt.text import print_wrapped
 from d2lgpt.tokenizer import BPETokenizer
+from d2lgpt.torch.abstract import abstract_model
+from d2lgpt.torch.cache import generate_cached
 from d2lgpt.torch.census import count_parameters
 from d2lgpt.torch.corpus import TimeMachine
 from d2lgpt.torch.gpt import GPT, FeedForward, TransformerBlock
@@ -25,9 +27,11 @@ __all__ = [
     "FeedForward",
     "TimeMachine",
     "TransformerBlock",
+    "abstract_model",
     "count_parameters",
     "download",
     "eval_mode",
+    "generate_cached",
     "load_gpt2",
     "print_wrapped",
     "train_lm",

@@ -13,14 +13,14 @@ from torch.nn import functional as F
 from d2lgpt.checks import (
     check_choice,
     check_heads,
-    check_no_nan,
     check_prefix,
-    check_rotary,
     check_sampling,
     check_token_ids,
 )
+from d2lgpt.torch.cache import can_cache, generate_cached
 from d2lgpt.torch.modes import eval_mode
-from d2lgpt.torch.sampling import token_probabilities
+from d2lgpt.torch.rotary import rotate
+from d2lgpt.torch.sampling import draw_token
 
 
 class FeedForward(nn.Module):
@@ -105,22 +105,6 @@ def make_norm(norm: str, num_hiddens: int) -> nn.Module:
     return nn.LayerNorm(num_hiddens, eps=1e-5)
 
 
-def rotate(X: torch.Tensor) -> torch.Tensor:
-    """Rotary positions: turn each pair of numbers by an angle that grows along the text.
-
-    (..., T, d) -> (..., T, d): at position t the pair (x_2i, x_2i+1), read as a complex number,
-    is multiplied by exp(i t 10000^(-2i / d)). The dot product of two rotated vectors depends on
-    the distance of their positions only. Su et al. (2021).
-    """
-    T, d = X.shape[-2:]
-    check_rotary(d)
-    frequencies = 10000 ** (-torch.arange(0, d, 2, device=X.device) / d)
-    angles = torch.outer(torch.arange(T, device=X.device), frequencies)  # (T, d / 2)
-    turn = torch.polar(torch.ones_like(angles), angles)
-    pairs = torch.view_as_complex(X.float().unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * turn).flatten(-2).type_as(X)
-
-
 class GPT(nn.Module):
     """A decoder-only language model whose parts can be chosen; its head is the token table.
 
@@ -146,12 +130,23 @@ class GPT(nn.Module):
             self.W_o = nn.Linear(num_hiddens, num_hiddens, bias=bias)
 
         def forward(self, X: torch.Tensor) -> torch.Tensor:
-            B, T, D = X.shape
+            Q, K, V = self.project(X)
+            if self.rope:
+                Q, K = rotate(Q), rotate(K)
+            return self.merge(self.attend(Q, K, V))
+
+        def project(self, X: torch.Tensor) -> torch.Tensor:
+            B, T, _ = X.shape
             # (B, T, 3 D) -> queries, keys and values of shape (B, heads, T, head_dim)
-            QKV = self.W_qkv(X).reshape(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
-            (Q, K), V = rotate(QKV[:2]) if self.rope else QKV[:2], QKV[2]
-            Y = F.scaled_dot_product_attention(Q, K, V, is_causal=self.is_causal)
-            return self.W_o(Y.transpose(1, 2).reshape(B, T, D))
+            return self.W_qkv(X).reshape(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+
+        def attend(self, Q, K, V, visible: torch.Tensor | None = None) -> torch.Tensor:
+            # visible: which keys each query sees, if not those of its own and earlier positions
+            causal = self.is_causal and visible is None
+            return F.scaled_dot_product_attention(Q, K, V, visible, is_causal=causal)
+
+        def merge(self, Y: torch.Tensor) -> torch.Tensor:
+            return self.W_o(Y.transpose(1, 2).flatten(2))  # (B, T, D)
 
     def __init__(
         self,
@@ -191,7 +186,7 @@ class GPT(nn.Module):
         self.norm = make_norm(norm, num_hiddens)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        check_token_ids(tokens, self.token_emb.num_embeddings, self.max_len)
+        check_token_ids(tokens, self.token_emb, self.max_len)
         X = self.token_emb(tokens)
         if self.pos == "learned":
             X = X + self.pos_emb(torch.arange(tokens.shape[1], device=tokens.device))
@@ -206,17 +201,20 @@ class GPT(nn.Module):
         temperature: float = 1.0,
         top_k: int | None = None,
         generator: torch.Generator | None = None,
+        cache: bool | None = None,
     ) -> torch.Tensor:
         """Continue each prefix by `num_tokens` tokens, drawn one after the other.
 
-        Deliberately naive: a full forward pass for every token, over the last `max_len` tokens.
+        With a cache, each token costs a forward pass over itself alone (`d2lgpt.torch.cache`).
+        Without one, a pass over the last `max_len` tokens: slow, and it may go on forever.
 
         Args:
-            prefix: token ids (B, T); T may exceed `max_len`.
+            prefix: token ids (B, T); without a cache, T may exceed `max_len`.
             num_tokens: how many tokens to add.
             temperature: what the logits are divided by. 0 is greedy decoding.
             top_k: draw from that many most probable tokens only.
             generator: where the random numbers come from; by default PyTorch's global one.
+            cache: True or False; by default wherever all T + num_tokens tokens fit `max_len`.
 
         Returns:
             (B, T + num_tokens) ids: the prefixes and what follows. Dropout is off meanwhile, and
@@ -224,15 +222,16 @@ class GPT(nn.Module):
 
         Raises:
             ValueError: for an empty prefix, an id out of range, a negative or NaN temperature, an
-                impossible number of tokens or top_k, NaN or infinite logits.
+                impossible number of tokens or top_k, NaN or infinite logits; with `cache=True`,
+                for more than `max_len` tokens, and for attention that cannot be cached.
         """
-        check_prefix(prefix, num_tokens, self.token_emb.num_embeddings)
-        check_sampling(temperature, top_k)
+        num_tokens = check_prefix(prefix, num_tokens, self.token_emb)
+        temperature, top_k = check_sampling(temperature, top_k)
+        if cache or (cache is None and can_cache(self, prefix.shape[1] + num_tokens)):
+            return generate_cached(self, prefix, num_tokens, temperature, top_k, generator)
         with eval_mode(self), torch.no_grad():
             for _ in range(num_tokens):
                 logits = self(prefix[:, -self.max_len :])[:, -1]  # (B, vocab_size)
-                probas = token_probabilities(logits, temperature, top_k)
-                check_no_nan(probas.isnan().any())
-                next_token = torch.multinomial(probas, 1, generator=generator)  # (B, 1)
-                prefix = torch.cat([prefix, next_token.type_as(prefix)], dim=1)
+                next_token = draw_token(logits, temperature, top_k, generator)  # (B,)
+                prefix = torch.cat([prefix, next_token[:, None].type_as(prefix)], dim=1)
         return prefix

@@ -43,7 +43,7 @@ class DummyGPTModel(nn.Module):
         self.out_head = nn.Linear(cfg["emb_dim"], cfg["vocab_size"], bias=False)
 
     def forward(self, in_idx: torch.Tensor) -> torch.Tensor:
-        check_token_ids(in_idx, self.tok_emb.num_embeddings, self.pos_emb.num_embeddings)
+        check_token_ids(in_idx, self.tok_emb, self.pos_emb.num_embeddings)
         positions = torch.arange(in_idx.shape[1], device=in_idx.device)
         x = self.tok_emb(in_idx) + self.pos_emb(positions)  # (B, T, D) + (T, D)
         x = self.drop_emb(x)
@@ -86,9 +86,11 @@ class LayerNorm(nn.Module):
         self.shift = nn.Parameter(torch.zeros(emb_dim))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        mean = x.mean(dim=-1, keepdim=True)
-        var = x.var(dim=-1, keepdim=True, unbiased=False)
-        return self.scale * (x - mean) / torch.sqrt(var + self.eps) + self.shift
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))  # squares overflow in float16
+        mean = wide.mean(dim=-1, keepdim=True)
+        var = wide.var(dim=-1, keepdim=True, unbiased=False)
+        normalized = self.scale * (wide - mean) / torch.sqrt(var + self.eps) + self.shift
+        return normalized.type_as(x)
 
 
 class GELU(nn.Module):
@@ -171,7 +173,7 @@ class MultiHeadAttention(nn.Module):
         qkv_bias: bool = False,
     ):
         super().__init__()
-        check_heads(d_out, num_heads, dropout)
+        check_heads(d_out, num_heads, dropout, "d_out")
         self.context_length = context_length
         self.num_heads = num_heads
         self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
@@ -181,24 +183,28 @@ class MultiHeadAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        B, T, _ = x.shape
-        check_length(T, self.context_length)
-        queries = self.split_heads(self.W_query(x))  # (B, heads, T, head_dim)
-        keys = self.split_heads(self.W_key(x))
-        values = self.split_heads(self.W_value(x))
+        check_length(x.shape[1], self.context_length)
+        return self.merge(self.attend(*self.project(x)))
 
+    def project(self, x: torch.Tensor) -> list[torch.Tensor]:
+        B, T, _ = x.shape
+        matrices = (self.W_query, self.W_key, self.W_value)
+        # each (B, T, d_out) -> (B, heads, T, head_dim)
+        return [W(x).reshape(B, T, self.num_heads, -1).transpose(1, 2) for W in matrices]
+
+    def attend(self, queries, keys, values, visible=None) -> torch.Tensor:
+        if visible is None:  # each token sees itself and those before it
+            T = queries.shape[-2]
+            visible = torch.ones(1, 1, T, T, dtype=torch.bool, device=queries.device).tril()
         # scores: (B, heads, T, T), how well each query matches each key
         scores = queries @ keys.transpose(-2, -1) / math.sqrt(keys.shape[-1])
-        future = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
-        scores = scores.masked_fill(future, -torch.inf)
+        scores = scores.masked_fill(~visible, -torch.inf)
         weights = self.dropout(torch.softmax(scores, dim=-1))
+        return weights @ values  # (B, heads, T, head_dim)
 
-        context = (weights @ values).transpose(1, 2)  # (B, T, heads, head_dim)
-        return self.out_proj(context.reshape(B, T, -1))
-
-    def split_heads(self, x: torch.Tensor) -> torch.Tensor:
-        B, T, _ = x.shape
-        return x.reshape(B, T, self.num_heads, -1).transpose(1, 2)
+    def merge(self, context: torch.Tensor) -> torch.Tensor:
+        B, _, T, _ = context.shape
+        return self.out_proj(context.transpose(1, 2).reshape(B, T, -1))
 
 
 class TransformerBlock(nn.Module):
@@ -248,7 +254,7 @@ class GPTModel(nn.Module):
         self.out_head = nn.Linear(cfg["emb_dim"], cfg["vocab_size"], bias=False)
 
     def forward(self, in_idx: torch.Tensor) -> torch.Tensor:
-        check_token_ids(in_idx, self.tok_emb.num_embeddings, self.pos_emb.num_embeddings)
+        check_token_ids(in_idx, self.tok_emb, self.pos_emb.num_embeddings)
         positions = torch.arange(in_idx.shape[1], device=in_idx.device)
         x = self.tok_emb(in_idx) + self.pos_emb(positions)  # (B, T, D) + (T, D)
         x = self.drop_emb(x)
@@ -274,7 +280,7 @@ def generate_text_simple(
     Raises:
         ValueError: for an empty prompt, an id out of range, an impossible size, broken logits.
     """
-    check_generation(idx, max_new_tokens, context_size, model)
+    max_new_tokens, context_size = check_generation(idx, max_new_tokens, context_size, model)
     with eval_mode(model), torch.no_grad():
         for _ in range(max_new_tokens):
             logits = model(idx[:, -context_size:])[:, -1]  # (B, vocab_size)
