@@ -193,9 +193,10 @@ def in_order(answer: Mapping, names: Iterable = ()) -> list:
 
 def spelled(key) -> str:
     """A key without its capitals, blanks and signs: "n_layers" and "N layers" are the same."""
-    if isinstance(key, numbers.Real) and not isinstance(key, bool):
-        key = f"{float(key):g}"
-    return re.sub(r"[\W_]+", "", str(key)).lower()
+    try:
+        return f"{float(str(key)):g}"  # 1.0 and "1" too
+    except ValueError:
+        return re.sub(r"[\W_]+", "", str(key)).lower()
 
 
 def is_array(value) -> bool:
@@ -245,7 +246,11 @@ def kind_of(value) -> str:
         return "a class"
     if is_array(value):
         return f"an array of shape {short(tuple(value.shape))}"
-    name = short(type(value).__name__, str) or "thing"
+    return _of_type(value)
+
+
+def _of_type(value) -> str:
+    name = " ".join(type(value).__name__.split())[:40] or "thing"
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
@@ -254,5 +259,5 @@ def short(value, write=repr) -> str:
     try:
         text = " ".join(write(value).split())
     except Exception:  # of a number with thousands of digits, or of a class that cannot
-        return kind_of(value)
+        return _of_type(value)
     return text if len(text) <= 40 else text[:37] + "..."

@@ -5,7 +5,7 @@ else it raises comes from the answer itself, and is reported as such.
 
 What is computed is rounded, so a judge compares within a tolerance: well above what rounding does
 in the precision of the answer, on any processor, and below the smallest mistake that it is to
-notice. `tests/test_exercises_tolerances.py` hands in the nearest wrong answer to each.
+notice. `tests/test_judges.py` hands in the nearest wrong answer to each.
 """
 
 import math
@@ -82,9 +82,10 @@ def numbers_in_order(
 
         hints = {right: None, **wrong}
         nearest = min(hints, key=lambda others: max(gaps(others)))
+        if nearest != right:
+            _refuse_half_precision(given, right, each, unit)
         if max(gaps(nearest)) <= 1:
             return hints[nearest]
-        _refuse_half_precision(given, right, each, unit)
         close = [gap <= 1 for gap in gaps(right)]
         return _elsewhere(given, right, each, close, gaps) or _partly(close)
 
@@ -114,7 +115,8 @@ def _refuse_half_precision(given, right, each, unit) -> None:
     near = [
         abs(g - r) <= unit * abs(r) if d is None else off(g, r, d, unit) <= 1 for g, r, d in rows
     ]
-    if unit > ROUNDING["float32"] and all(near):
+    rounded = any(g != r for g, r, d in zip(given, right, each, strict=True) if d is None)
+    if unit > ROUNDING["float32"] and all(near) and rounded:
         raise WrongForm("numbers in half precision, which rounds them: count in integers")
 
 
