@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from copy import deepcopy
 
+from nbformat import NotebookNode
 from nbformat.validator import iter_validate
 from notebook_pair import BACKENDS, Pair, code_cells, label, split_magic, tags, to_text
 from notebook_sources import fill, tidy
@@ -83,8 +84,7 @@ def training_starts_afresh(pair: Pair) -> Iterator[str]:
     """A cell that trains makes model, data and optimizer, so that it prints the same run again."""
     trains = {"train_lm": 3}  # a function: how many of its first arguments its training changes
     for cell in code_cells(pair.text):
-        tree = ast.parse(re.sub(r"^%.*", "", cell.source, flags=re.MULTILINE))
-        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+        functions, rest = _functions_and_rest(cell)
         found = set()
         for function in functions:
             parameters = [argument.arg for argument in function.args.args]
@@ -92,18 +92,44 @@ def training_starts_afresh(pair: Pair) -> Iterator[str]:
             if given := changed & set(parameters):
                 trains[function.name] = max(map(parameters.index, given)) + 1
             found |= changed - _assigned(function) - given
-        rest = ast.Module([node for node in tree.body if node not in functions], [])
         found |= _changed(rest, trains) - _assigned(rest)
         for name in sorted(found):
             yield f"{label(pair.text, cell)}: trains with {name}, which it does not make itself"
 
 
+def cells_that_train(nb: NotebookNode) -> Iterator[NotebookNode]:
+    """The cells that call ``train_lm``, or a function of the notebook that does."""
+    train = {"train_lm"}
+    for cell in code_cells(nb):
+        functions, rest = _functions_and_rest(cell)
+        train |= {function.name for function in functions if train & _calls(function).keys()}
+        if train & _calls(rest).keys():
+            yield cell
+
+
+def _functions_and_rest(cell: NotebookNode) -> tuple[list[ast.FunctionDef], ast.Module]:
+    """The functions that a cell defines, and its other statements."""
+    tree = ast.parse(re.sub(r"^%.*", "", cell.source, flags=re.MULTILINE))
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return functions, ast.Module([node for node in tree.body if node not in functions], [])
+
+
+def _calls(code: ast.AST) -> dict[str, list[ast.Call]]:
+    """The calls in some code, by the last part of the function's name."""
+    calls = {}
+    for node in ast.walk(code):
+        if isinstance(node, ast.Call):
+            calls.setdefault(ast.unparse(node.func).rpartition(".")[2], []).append(node)
+    return calls
+
+
 def _changed(code: ast.AST, trains: dict[str, int]) -> set[str]:
     """The names of what the calls of functions that train are given to change."""
-    calls = [node for node in ast.walk(code) if isinstance(node, ast.Call)]
-    called = {call: ast.unparse(call.func).rpartition(".")[2] for call in calls}
-    changed = [arg for call in calls for arg in call.args[: trains.get(called[call], 0)]]
-    return {arg.id for arg in changed if isinstance(arg, ast.Name)}
+    calls = _calls(code)
+    given = [
+        arg for name in trains for call in calls.get(name, []) for arg in call.args[: trains[name]]
+    ]
+    return {arg.id for arg in given if isinstance(arg, ast.Name)}
 
 
 def _assigned(code: ast.AST) -> set[str]:
