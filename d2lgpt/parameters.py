@@ -177,45 +177,41 @@ def pair(source: list[Parameter], target: list[Parameter]) -> list[tuple[Paramet
     return pairs
 
 
-def check_writable(target) -> None:
-    """Raise ValueError if `target` is abstract and has state that no parameter can fill."""
+def check_writable(target) -> list:
+    """What of `target`, a module that may be abstract, is to be filled beside its parameters.
+
+    That is random state of an NNX module. Raise ValueError if it is anything else.
+    """
     if _is_torch(target):
+        rest = []
         lost = [name for name, buffer in target.named_buffers() if buffer.is_meta]
     else:
         from flax import nnx
 
-        lost = [
-            f"a {type(variable).__name__}"
-            for variable in _abstract_rest(target)
-            if not isinstance(variable, nnx.RngState)
-        ]
+        variables = [node for _, node in nnx.iter_graph(target) if isinstance(node, nnx.Variable)]
+        rest = [v for v in variables if is_abstract(v) and not isinstance(v, nnx.Param)]
+        lost = [f"a {type(v).__name__}" for v in rest if not isinstance(v, nnx.RngState)]
     if lost:
         raise ValueError(f"the abstract target has state that nobody can fill: {', '.join(lost)}")
-
-
-def _abstract_rest(target) -> list:
-    """What of an NNX module is abstract and no parameter."""
-    from flax import nnx
-
-    variables = [node for _, node in nnx.iter_graph(target) if isinstance(node, nnx.Variable)]
-    return [v for v in variables if is_abstract(v) and not isinstance(v, nnx.Param)]
+    return rest
 
 
 def write(target, pairs: list[tuple[Parameter, Parameter]]) -> None:
     """Write the first of each pair into the second, a parameter of the module `target`.
 
     A parameter that is concrete keeps its dtype and device, an abstract one becomes concrete. It
-    shares no memory with another module; with a file it may, where dtype and orientation allow.
-    What is stored is read one by one, so no more than one array of it is in memory beside both.
+    shares no memory with another module; in PyTorch it may share memory with a file, where dtype
+    and orientation allow. What is stored is read one by one, so no more than one array of it is
+    in memory beside both.
 
     Raises:
         ValueError: before anything is written, if an abstract target has state that nobody fills.
     """
-    check_writable(target)
+    rest = check_writable(target)
     if _is_torch(target):
         _write_torch(target, pairs)
     else:
-        _write_nnx(target, pairs)
+        _write_nnx(target, pairs, rest)
 
 
 def is_abstract(value) -> bool:
@@ -270,11 +266,10 @@ def _write_torch(target, pairs) -> None:
         target.load_state_dict(state, assign=True, strict=False)
 
 
-def _write_nnx(target, pairs) -> None:
+def _write_nnx(target, pairs, rest: list) -> None:
     import jax
     from flax import nnx
 
-    abstract = _abstract_rest(target)
     for match, to in pairs:
         old = _read_nnx(to.value)
         array = _to_jax(match.value, old.dtype, transpose=match.transposed != to.transposed)
@@ -285,12 +280,13 @@ def _write_nnx(target, pairs) -> None:
         elif array.committed:
             array = jax.numpy.asarray(np.asarray(array))
         _assign_nnx(to.value, array)
-    for i, variable in enumerate(abstract):
-        old = _read_nnx(variable)
-        key = jax.random.fold_in(jax.random.key(0), i)
-        _assign_nnx(
-            variable, key if isinstance(variable, nnx.RngKey) else jax.numpy.zeros_like(old)
-        )
+    for i, variable in enumerate(rest):
+        if isinstance(variable, nnx.RngKey):
+            _assign_nnx(variable, jax.random.fold_in(jax.random.key(0), i))
+        else:
+            _assign_nnx(variable, jax.numpy.zeros_like(_read_nnx(variable)))
+    # JAX copies while Python goes on: wait, so that from now on the source may change.
+    jax.block_until_ready([_read_nnx(to.value) for _, to in pairs])
 
 
 def _to_torch(value):
@@ -307,12 +303,15 @@ def _to_torch(value):
 
 
 def _to_jax(value, dtype, transpose: bool):
-    """A JAX array of the numbers of a parameter, which shares memory with a file at most."""
+    """A JAX array of the numbers of a parameter, which shares memory with nothing else."""
+    import jax
     import jax.numpy as jnp
 
     if isinstance(value, Stored):
-        array = value.read()
-        return jnp.asarray(array.T if transpose else array, dtype=dtype)
+        array = np.asarray(value.read(), dtype)
+        if array.ctypes.data % 64 == 0:  # then JAX would not copy, but keep the pages of the file
+            array = array.copy()
+        return jax.device_put(array.T if transpose else array)  # jnp.asarray copies twice
     if not is_torch_tensor(value):
         array = _read_nnx(value)
         return jnp.array(array.T if transpose else array, dtype=dtype, copy=True)

@@ -571,6 +571,23 @@ def test_writing_to_the_model_leaves_the_file_alone(backend, path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("make", [gpt_model, gpt])
+@pytest.mark.parametrize("start", [0, 8, 32], ids="{} after 64".format)
+def test_a_model_of_jax_shares_nothing_with_the_file(make, start, path, tmp_path):
+    """JAX takes over memory that starts at a multiple of 64 bytes, if it may."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    longer = length + (start - 8 - length) % 64
+    copy = tmp_path / "copy"
+    header = longer.to_bytes(8, "little") + content[8 : 8 + length].ljust(longer)
+    copy.write_bytes(header + content[8 + length :])
+    model = load(JAX, copy, make)
+    with copy.open("r+b") as stream:
+        stream.seek(len(header))
+        stream.write(bytes(len(content) - 8 - length))
+    assert_same(model, load(JAX, path, make))
+
+
 def test_arrays_are_views_of_the_file(path):
     checkpoint = Checkpoint(path)
     one, other = checkpoint["wte.weight"], checkpoint["wte.weight"]

@@ -35,8 +35,7 @@ def load_gpt2(model: nnx.Module, path: str | Path) -> nnx.Module:
 
     Args:
         model: a `GPTModel` with `qkv_bias=True`, or a `GPT` with GPT-2's options; concrete, or
-            abstract (by `nnx.eval_shape`), which then becomes concrete and takes over
-            pages of the file where it can: replace such a file, but do not write into it.
+            abstract (by `nnx.eval_shape`), which then becomes concrete.
         path: a safetensors file.
 
     Raises:
