@@ -41,6 +41,7 @@ Pair = namedtuple("Pair", "first second")
 @pytest.mark.parametrize("id", [*NUMBERS, *TRUTHS])
 def test_forms_of_a_row(id):
     row = [value.item() if hasattr(value, "item") else value for value in ANSWERS[id]]
+    in_jax = max(map(abs, row)) < 2**31  # it has no larger whole numbers
     for form in (
         row,
         tuple(row),
@@ -49,11 +50,9 @@ def test_forms_of_a_row(id):
         np.array(row)[:, None],
         torch.tensor(row),
         torch.tensor([row]),
-        jnp.array(row),
-        jnp.array([row]),
+        *([jnp.array(row), jnp.array([row]), [jnp.array(v) for v in row]] if in_jax else ()),
         [np.array(value) for value in row],
         [torch.tensor([value]) for value in row],
-        [jnp.array(value) for value in row],
         [[value] for value in row],
         dict(enumerate(row)),
         dict(zip("abcdef", row, strict=False)),
