@@ -61,6 +61,9 @@ ANSWERS = {
     "12.1b": [787_200, 4_730_624, 0.3165, 0.0015],
     "12.1c": [163_037_184, 0.3124, 0.3102],
     "12.2a": [12, 12_582_912],
+    "13.1": [196_608, 377_487_360, 2_516_582_400],
+    "13.2": ["twice", "mask", "positions"],
+    "13.4b": [131_072, 4],
 }
 
 
@@ -110,7 +113,8 @@ def test_each_closed_exercise_knows_three_mistakes():
     assert min(map(len, count.values())) >= 3
 
 
-NUMBERS = [id for id in ANSWERS if id not in ("1.3", "1.4", "2.2b", "6.1", "6.2", "7.1", "8.4")]
+NO_NUMBERS = ("1.3", "1.4", "2.2b", "6.1", "6.2", "7.1", "8.4", "13.2")
+NUMBERS = [id for id in ANSWERS if id not in NO_NUMBERS]
 
 
 @pytest.mark.parametrize("id", NUMBERS)

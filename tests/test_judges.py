@@ -33,6 +33,7 @@ TORCH = SimpleNamespace(
     tanh=torch.tanh,
     array=torch.tensor,
     nucleus=torch_nucleus,
+    stack=torch.stack,
 )
 JAX = SimpleNamespace(
     cast=lambda x, dtype: x.astype(dtype),
@@ -41,6 +42,7 @@ JAX = SimpleNamespace(
     tanh=jnp.tanh,
     array=jnp.array,
     nucleus=jax_nucleus,
+    stack=jnp.stack,
 )
 both = pytest.mark.parametrize("lib", [TORCH, JAX], ids=["torch", "jax"])
 all_precisions = pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -122,6 +124,26 @@ def recall(lib, dtype, length=20):
     return answer, 0.5, 0.0
 
 
+def grouped(lib, dtype, power=0.5):
+    """Grouped-query attention of 13.4, one text and one head at a time, in some precision."""
+
+    def head(q, k, v):
+        hidden = lib.cast(lib.array(np.triu(np.full((len(q), len(q)), -1e4, np.float32), 1)), dtype)
+        return lib.softmax(q @ k.T / k.shape[1] ** power + hidden) @ v
+
+    def answer(Q, K, V):
+        Q, K, V = (lib.cast(A, dtype) for A in (Q, K, V))
+        n = Q.shape[1] // K.shape[1]
+        return lib.stack(
+            [
+                lib.stack([head(q[h], k[h // n], v[h // n]) for h in range(len(q))])
+                for q, k, v in zip(Q, K, V, strict=True)
+            ]
+        )
+
+    return answer
+
+
 RIGHT = {
     "2.2a": wrong_norm,
     "3.2a": quick_gelu,
@@ -130,6 +152,7 @@ RIGHT = {
     "11.1a": recall,
     "11.2a": tempered,
     "11.3a": nucleus,
+    "13.4a": grouped,
 }
 
 
@@ -155,6 +178,8 @@ MISTAKES = [
     ("11.2a", tempered, {"power": -1.0}, "multiplied by the temperature"),
     ("11.2a", tempered, {"power": 0.0}, "the same probabilities"),
     ("11.3a", nucleus, {"more": -1 / 128}, "top_p"),
+    ("13.4a", grouped, {"power": 0.0}, "not divided by √d"),
+    ("13.4a", grouped, {"power": 1.0}, "by its square root"),
 ]
 
 
@@ -181,6 +206,8 @@ SMALLEST = [
     ("11.2a", tempered(JAX, "float32", power=0.999)),
     ("11.3a", nucleus(TORCH, "float32", more=-1 / 128)),
     ("11.3a", nucleus(JAX, "float32", more=1 / 128)),
+    ("13.4a", grouped(TORCH, "float32", power=0.499)),
+    ("13.4a", grouped(JAX, "float32", power=0.501)),
 ]
 
 
@@ -435,5 +462,5 @@ def test_every_judge_of_numbers_is_tried_here():
     """Exercises that are judged with a tolerance, but for those that are measured within bands."""
     measured = {id for id, one in desk.exercises().items() if hasattr(one.judge, "rules")}
     tried = {*DIGITS, *RIGHT, "5.2", "9.1c", "12.2c", "12.3b", "12.3c", "10.3b"}
-    exact = {"1.4", "8.2", "10.1a", "10.1c", "10.3a", "12.2b", "12.3a"}
+    exact = {"1.4", "8.2", "10.1a", "10.1c", "10.3a", "12.2b", "12.3a", "13.3", "13.5"}
     assert set(desk.exercises()) == measured | tried | exact | set(ANSWERS)

@@ -29,6 +29,8 @@ MOST = 40  # mutants of one function; of more, every second or third is taken
 # Of many thousand tokens the sum may reach 1 early by rounding; the check tries a few tokens only.
 GUARD = "for p = 1, and there by rounding alone"
 
+ONE_MASK = "the same mask, once for each head"
+
 # (exercise, backend) → what is accepted, and why it is no mistake.
 ACCEPTED: dict[tuple[str, str], dict[str, str]] = {
     ("8.2", "pytorch"): {
@@ -65,6 +67,18 @@ ACCEPTED: dict[tuple[str, str], dict[str, str]] = {
                 "before < top_p",
             )
         },
+    },
+    ("13.4a", "pytorch"): {
+        "scores = Q @ K.transpose(3, 2) / math.sqrt(Q.shape[3])": "two axes, in any order",
+        "later = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)": ONE_MASK,
+    },
+    ("13.4a", "jax"): {
+        "scores = Q @ K.swapaxes(3, 2) / math.sqrt(Q.shape[3])": "two axes, in any order",
+        "later = jnp.triu(jnp.ones(scores.shape[1:], dtype=bool), 1)": ONE_MASK,
+    },
+    **{
+        ("13.5", backend): {"causal = places < places[:, None]": "the diagonal is added later"}
+        for backend in ("pytorch", "jax")
     },
 }
 
