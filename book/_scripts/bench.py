@@ -1,8 +1,14 @@
 """The speeds and the memory that the package promises, measured: ratios and medians.
 
-Each measurement runs in a fresh process, RUNS times (default 3). Seconds drift with the machine.
-Where the project has set itself a bound, the last column compares the median with it: below 1.00
-is within. Nothing fails here: a timing is not a test.
+Each measurement of the first table runs in a fresh process, RUNS times (default 3). Seconds drift
+with the machine. Where the project has set itself a bound, the last column compares the median with
+it: below 1.00 is within.
+
+The second table compares programs that do the same. They run in turns in one process, after a call
+that is not measured, and each turn begins with another one. What counts is the share of the first
+program's time, turn by turn: the median, and in brackets that of the least times.
+
+Nothing fails here: a timing is not a test.
 """
 
 import argparse
@@ -177,6 +183,96 @@ MEASURED = {
     ),
 }
 
+# name: (preparation, {program: expression}, bound): all times as shares of the first program's.
+TRAIN = f"""
+import torch, optax, jax.numpy as jnp
+from flax import nnx
+from types import SimpleNamespace
+from d2lgpt import torch as d2l_torch, jax as d2l_jax
+BATCH = next(iter({MAIN_RUN.replace("d2l", "d2l_torch")}.train_dataloader()))
+def one(array):
+    batch = tuple(array(ids.numpy()) for ids in BATCH)
+    return SimpleNamespace(train_dataloader=lambda: [batch])
+a = d2l_torch.GPT(28, dropout=0.1)
+b = d2l_jax.GPT(28, dropout=0.1, rngs=nnx.Rngs(0))
+adam = torch.optim.AdamW(a.parameters(), lr=1e-3, weight_decay=0)
+adam_jax = nnx.Optimizer(b, optax.adamw(1e-3, weight_decay=0), wrt=nnx.Param)
+data, data_jax = one(torch.from_numpy), one(jnp.asarray)
+"""
+LOAD = f"""
+import jax
+from flax import nnx
+from d2lgpt import torch as d2l_torch, jax as d2l_jax
+from d2lgpt.config import GPT_CONFIG_124M
+{RANDOM_FILE}
+def in_torch():
+    return d2l_torch.load_gpt2(d2l_torch.abstract_model(lambda: d2l_torch.GPT({GPT2})), path)
+def in_jax():
+    make = lambda: d2l_jax.GPT({GPT2}, rngs=nnx.Rngs(0))
+    model = d2l_jax.load_gpt2(d2l_jax.abstract_model(make), path)
+    jax.block_until_ready(nnx.state(model))
+    return model
+"""
+WRITE = (
+    LOAD
+    + """
+import torch, jax.numpy as jnp, numpy as np, transformers
+from safetensors.torch import load_file
+a, b = in_torch(), in_jax()
+settings = transformers.GPT2Config(bos_token_id=None, eos_token_id=None)
+judge = transformers.GPT2LMHeadModel.from_pretrained(
+    None, config=settings, state_dict=load_file(path)).eval()
+known = torch.tensor(np.random.default_rng(0).integers(50257, size=({batch}, {prompt})))
+def hugging_face():
+    return judge.generate(known, attention_mask=torch.ones_like(known), max_new_tokens=48,
+        min_new_tokens=48, do_sample=False, use_cache=True, pad_token_id=0)
+def pytorch():
+    return a.generate(known, 48, 0, cache=True)
+def in_nnx():
+    return np.asarray(b.generate(jnp.array(known.numpy()), 48, 0, cache=True))
+assert hugging_face().tolist() == pytorch().tolist() == in_nnx().tolist()
+"""
+)
+WRITERS = {"Hugging Face": "hugging_face()", "PyTorch": "pytorch()", "JAX": "in_nnx()"}
+COMPARED = {
+    "training step of the main run": (
+        TRAIN,
+        {
+            "PyTorch": "d2l_torch.train_lm(a, data, adam, 1)",
+            "JAX": "d2l_jax.train_lm(b, data_jax, adam_jax, 1)",
+        },
+        1.5,
+    ),
+    "load GPT-2 into an abstract GPT": (LOAD, {"PyTorch": "in_torch()", "JAX": "in_jax()"}, 1.5),
+    **{
+        f"48 tokens of GPT-2, batch {batch}, prompt {prompt}": (
+            WRITE.replace("{batch}", str(batch)).replace("{prompt}", str(prompt)),
+            WRITERS,
+            1 if batch == 1 else 1 / 0.9,
+        )
+        for batch in (1, 8)
+        for prompt in (4, 200)
+    },
+}
+
+# Runs programs in turns; prints the seconds of each.
+TURNS = """
+import json, time
+{before}
+programs = {programs}
+for program in programs.values():
+    program()
+seconds = {{name: [] for name in programs}}
+names = list(programs)
+for turn in range({turns}):
+    first = turn % len(names)
+    for name in names[first:] + names[:first]:
+        start = time.perf_counter()
+        programs[name]()
+        seconds[name].append(time.perf_counter() - start)
+print(json.dumps(seconds))
+"""
+
 # Peak memory (VmHWM) can be reset on Linux only; elsewhere the column stays empty.
 FRAME = """
 import json, time
@@ -212,6 +308,14 @@ def measure(code: str, runs: int) -> tuple[float, float | None]:
     return statistics.median(seconds), None if None in peaks else max(peaks)
 
 
+def compare(before: str, programs: dict[str, str], turns: int) -> dict[str, list[float]]:
+    """The seconds of each program at each turn, all in one fresh process."""
+    calls = ", ".join(f"{name!r}: lambda: {call}" for name, call in programs.items())
+    code = TURNS.format(before=before, programs=f"{{{calls}}}", turns=turns)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=3, help="processes for each row (default 3)")
@@ -232,6 +336,18 @@ def main() -> None:
             shares.append(f"memory {peak / memory_bound:.2f}")
         memory = "" if peak is None else f"{peak:.0f}"
         print(f"{name:44}{seconds:9.3f}{memory:>9}   {', '.join(shares)}", flush=True)
+    print(f"\n{'':44}{'':14}{'seconds':>9}{'share':>7}{'(of least)':>12}{'bound':>7}")
+    for name, (before, programs, bound) in COMPARED.items():
+        if options.only not in name:
+            continue
+        times = compare(before, programs, 2 * options.runs)
+        first = next(iter(programs))
+        for program, seconds in times.items():
+            share = statistics.median(s / f for s, f in zip(seconds, times[first], strict=True))
+            least = min(seconds) / min(times[first])
+            limit = "" if program == first else f"{bound:.2f}"
+            row = f"{name:44}{program:14}{statistics.median(seconds):9.3f}"
+            print(f"{row}{share:7.2f}{f'({least:.2f})':>12}{limit:>7}", flush=True)
 
 
 if __name__ == "__main__":
