@@ -32,9 +32,12 @@ def rejected(id, answer, text):
 @pytest.mark.parametrize("backend", [PYTORCH, pytest.param(JAX, marks=pytest.mark.slow)])
 def test_the_table_shows_each_bug(backend):
     """Rounding moves a logit by some 1e-5, and each bug by 0.4 or more."""
+    table = differences(backend)
+    gaps = [gap for rows in table.values() for pair in rows.values() for gap in pair]
+    assert all(gap < 1e-3 or gap > 0.1 for gap in gaps)  # as 0.00 and as a number, on the page
     wrong = {
-        name: {kind: tuple(gap > 0.1 for gap in gaps) for kind, gaps in rows.items()}
-        for name, rows in differences(backend).items()
+        name: {kind: tuple(gap > 0.1 for gap in pair) for kind, pair in rows.items()}
+        for name, rows in table.items()
     }
     shown = {
         "twice": {"rotary": (False, True), "learned": (False, True)},
@@ -42,8 +45,6 @@ def test_the_table_shows_each_bug(backend):
         "positions": {"rotary": (False, True), "learned": (False, False)},
     }
     assert wrong == {name: shown[bug] for name, bug in zip("abc", BUGS, strict=True)}
-    gaps = [g for rows in differences(backend).values() for pair in rows.values() for g in pair]
-    assert all(gap < 1e-4 or gap > 0.1 for gap in gaps)
 
 
 @pytest.mark.parametrize(
