@@ -41,7 +41,7 @@ class CachedAttention(nnx.Module):
 
     Its input are the T tokens that are new. It writes their keys and values behind those of the
     tokens before, and lets each query see all that are there up to its own position. Memory:
-    keys and values, each (B, S, heads, head_dim) in the dtype of the layer, taken at the first
+    keys and values, each (B, heads, S, head_dim) in the dtype of the layer, taken at the first
     call. Pope et al. (2022).
 
     Args:
@@ -67,17 +67,17 @@ class CachedAttention(nnx.Module):
 
     def remember(self, K, V, positions) -> tuple[jax.Array, jax.Array]:
         """Write new keys and values at their positions, and return all that there is room for."""
-        heads_first = self.attention.heads_first  # (B, heads, T, head_dim): tokens to the front
-        K, V = (A.swapaxes(1, 2) if heads_first else A for A in (K, V))
+        heads_first = self.attention.heads_first
+        K, V = (A if heads_first else A.swapaxes(1, 2) for A in (K, V))  # (B, heads, T, head_dim)
         if not hasattr(self, "keys"):
-            B, _, heads, head_dim = K.shape
-            self.keys = nnx.Cache(jnp.zeros((B, self.room, heads, head_dim), K.dtype))
-            self.values = nnx.Cache(jnp.zeros((B, self.room, heads, head_dim), V.dtype))
+            B, heads, _, head_dim = K.shape
+            self.keys = nnx.Cache(jnp.zeros((B, heads, self.room, head_dim), K.dtype))
+            self.values = nnx.Cache(jnp.zeros((B, heads, self.room, head_dim), V.dtype))
         rows = jnp.arange(len(K))[:, None]
-        self.keys[...] = self.keys[...].at[rows, positions].set(K)
-        self.values[...] = self.values[...].at[rows, positions].set(V)
+        self.keys[...] = self.keys[...].at[rows, :, positions].set(K.swapaxes(1, 2))
+        self.values[...] = self.values[...].at[rows, :, positions].set(V.swapaxes(1, 2))
         K, V = self.keys[...], self.values[...]
-        return (K.swapaxes(1, 2), V.swapaxes(1, 2)) if heads_first else (K, V)
+        return (K, V) if heads_first else (K.swapaxes(1, 2), V.swapaxes(1, 2))
 
 
 class CachedPositions(nnx.Module):
