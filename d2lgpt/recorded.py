@@ -126,7 +126,8 @@ def write_record(record: Record, folder: Path | None = None) -> Path:
 
 def fingerprint(backend: str, package: Path = _PACKAGE) -> str:
     """SHA-256 of the code that a run in this backend executes, without comments and docstrings."""
-    own = [f"{backend}/{name}.py" for name in ("gpt", "sampling", "training", "corpus", "modes")]
+    rooms = ("gpt", "rotary", "sampling", "cache", "training", "corpus", "modes")
+    own = [f"{backend}/{name}.py" for name in rooms]
     digest = hashlib.sha256()
     for name in [*own, "corpus.py", "tokenizer.py"]:
         tree = ast.parse(package.joinpath(name).read_text("utf-8"))
