@@ -24,7 +24,8 @@ def rotate(X: torch.Tensor, positions: torch.Tensor | None = None) -> torch.Tens
     frequencies = 10000 ** (-pairs / d)
     angles = positions[..., None] * frequencies  # (..., T, d / 2)
     even, odd = X[..., 0::2], X[..., 1::2]
-    angles = angles.unsqueeze(-3)  # the same for all heads
+    if angles.ndim == 3:
+        angles = angles[:, None]  # the same for all heads
     cos, sin = angles.cos(), angles.sin()
     rotated = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
     return rotated.flatten(-2).type_as(X)
