@@ -48,6 +48,7 @@ def among_largest(logits: jax.Array, k: int) -> jax.Array:
 
     A row with NaN may keep none.
     """
+    logits = jnp.where(logits == 0, 0, logits)  # to top_k, minus zero is less than zero
     _, ids = jax.lax.top_k(logits, k)  # of equal ones the first
     return jnp.put_along_axis(jnp.zeros(logits.shape, bool), ids, True, axis=-1, inplace=False)
 
