@@ -64,6 +64,7 @@ SERVES = {
         "loading-pretrained-weights",
         "checkpoint-layout byte-pair-encoding weight-tying cross-entropy",
     ),
+    "13_key_value_cache": ("generating-with-a-cache", "key-value-cache"),
 }
 OUTCOMES = [
     "gpt-configuration-and-skeleton",
@@ -80,6 +81,7 @@ OUTCOMES = [
     "normalization-placement",
     "sampling-from-a-model",
     "loading-pretrained-weights",
+    "generating-with-a-cache",
 ]
 CONCEPTS = [
     "gpt-architecture",
@@ -99,6 +101,7 @@ CONCEPTS = [
     "temperature-and-truncation",
     "byte-pair-encoding",
     "checkpoint-layout",
+    "key-value-cache",
 ]
 
 

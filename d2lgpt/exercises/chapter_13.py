@@ -460,7 +460,7 @@ EXERCISES = (
         (
             "Start from the cache's own mask, which compares the places of the keys with the "
             "positions of the queries. One more comparison is missing.",
-            "The query at position p sees the keys at p - window + 1, ..., p: `window` of them, "
+            "The query at position p sees the keys at p - window + 1 to p: `window` of them, "
             "or all that there are at the beginning of a text.",
         ),
     ),
