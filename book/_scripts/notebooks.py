@@ -146,9 +146,11 @@ def main(arguments: list[str] | None = None) -> int:
             sub.add_argument("--timeout", type=int, default=600, help="seconds for one cell")
     options = vars(parser.parse_args(arguments))
     command, folder, names = (options.pop(key) for key in ("command", "folder", "names"))
-    # Side by side, the notebooks share the processors; PyTorch's threads would fight over them.
+    # Side by side, the notebooks share the processors; PyTorch's and XLA's threads would fight
+    # over them.
     threads = max(1, (os.cpu_count() or 1) // options.get("jobs", 1))
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    os.environ.setdefault("PJRT_NPROC", str(threads))
     try:
         return command(find(folder.resolve(), names), **options)
     except Fault as fault:
