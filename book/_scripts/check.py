@@ -30,6 +30,7 @@ CONCERNS = {
     "d2lgpt/notebook.py": "notebook_magics",
     "d2lgpt/parameters.py": "census",
     "d2lgpt/text.py": "sampling",
+    "d2lgpt/checks.py": "careful_users",
     "d2lgpt/torch/*.py": "mirror checks",
     "d2lgpt/jax/*.py": "mirror checks",
     "d2lgpt/*/__init__.py": "packaging",
