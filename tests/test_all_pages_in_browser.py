@@ -91,17 +91,22 @@ document.querySelector(`.code-switch [value="${choice}"]`)?.click();
 # at everything. (axe-core takes its time for each call, however little it is asked to look at.)
 JUDGE = """
 const [colours, what, known, done] = arguments;
-const nothing = ["rgba(0, 0, 0, 0)", "none", "none", "1"];
+const nothing = "rgba(0, 0, 0, 0),none,none,1";
+const grounds = new Map();
+const ground = (element) => {
+  if (!element) return "";
+  if (!grounds.has(element)) {
+    const { backgroundColor, backgroundImage, filter, opacity } = getComputedStyle(element);
+    const own = [backgroundColor, backgroundImage, filter, opacity].join();
+    grounds.set(element, (own === nothing ? "" : own + ";") + ground(element.parentElement));
+  }
+  return grounds.get(element);
+};
 const looks = (element) => {
   const { color, fontSize, fontWeight, textDecoration, textShadow } = getComputedStyle(element);
   const all = [color, fontSize, fontWeight, textDecoration, textShadow, !!element.closest("a")];
   if (element.parentElement) all.push(getComputedStyle(element.parentElement).color);
-  for (let behind = element; behind; behind = behind.parentElement) {
-    const { backgroundColor, backgroundImage, filter, opacity } = getComputedStyle(behind);
-    const seen = [backgroundColor, backgroundImage, filter, opacity];
-    if (seen.join() !== nothing.join()) all.push(...seen);
-  }
-  return all.join();
+  return [...all, ground(element)].join();
 };
 const kinds = new Map();
 for (const element of document.body.querySelectorAll("*")) {
