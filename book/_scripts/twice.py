@@ -28,4 +28,5 @@ def pytest_runtest_call(item: pytest.Item):
 def _once(item: IPyNbCell) -> bool:
     says_so = "%load_ext" in item.cell.source  # IPython, that the extension is there already
     measures = "perf_counter" in item.cell.source  # what it prints is never the same twice
-    return says_so or measures or any(cell is item.cell for cell in cells_that_train(item.parent.nb))
+    trains = any(cell is item.cell for cell in cells_that_train(item.parent.nb))
+    return says_so or measures or trains
