@@ -26,8 +26,10 @@ def _try_factors(answer, backend: Backend, rng: np.random.Generator) -> str | No
     """Whether the two results are what (a) proves of them; other factors than ours may be."""
     V, D = 5, 3
     for size in (1, 2**-10):  # the second so small that eps counts
-        # Exact in every precision: whole numbers over a power of two.
-        table = size * rng.integers(-255, 256, size=(V, D)) / 128
+        # Exact in every precision: whole numbers over a power of two. No row is so small that the
+        # mean of its squares is nothing in float16.
+        table = size * rng.integers(128 if size < 1 else 0, 256, size=(V, D)) / 128
+        table *= rng.choice([-1, 1], size=(V, D))
         gain = rng.permutation([-1, 1, 1]) * rng.integers(64, 256, size=D) / 128  # of both signs
         both = answer(*(backend.array(a.astype(np.float32)) for a in (table, gain)))
         if isinstance(both, Mapping):
