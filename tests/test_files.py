@@ -352,7 +352,9 @@ def slowly(server, meanwhile):
 
 def process(file, cache):
     """Another Python that finds the file; it says when it starts, and what it found."""
+    # What a shell starts in the background ignores interrupts, and so would all that it starts.
     code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from d2lgpt import files; from d2lgpt.files import File; from pathlib import Path\n"
         f"files._cache = lambda: Path({str(cache)!r})\n"
         "print('starts', flush=True)\n"
@@ -378,7 +380,8 @@ def test_of_two_processes_one_downloads(file, server, cache):
     assert names(cache) == ["numbers.bin"]
 
 
-def test_of_several_threads_one_downloads(file, server, cache):
+def test_of_several_threads_one_downloads(file, server, cache, monkeypatch):
+    monkeypatch.setattr(files, "SILENCE", 10)
     server.answer = slowly(server, lambda: server.over.wait(0.2) or True)
     with ThreadPoolExecutor(4) as pool:
         paths = list(pool.map(files.find, [file] * 4))
@@ -476,6 +479,7 @@ def test_nothing_is_printed(file, capfd):
 
 def test_a_person_sees_how_far_it_is(file, server, looks, monkeypatch, capsys):
     monkeypatch.setattr(files, "BAR_AFTER", 0.05)
+    monkeypatch.setattr(files, "SILENCE", 10)
     server.answer = slowly(server, lambda: server.over.wait(0.3) or True)
     files.find(file)
     out, errors = capsys.readouterr()
